@@ -33,7 +33,7 @@ fn write(data: &Data, text: &str) -> String {
 }
 
 fn arm<'a>(document: &'a Value, name: &str) -> &'a Value {
-    let arms = document["outcome"]["arms"].as_array().expect("arms");
+    let arms = document["arms"].as_array().expect("arms");
     arms.iter().find(|arm| arm["name"] == name).unwrap_or_else(|| panic!("no arm {name}"))
 }
 
@@ -105,6 +105,34 @@ fn killed_run_leaves_no_machine_and_no_namespace() {
         held.assert_gone();
         assert_eq!(own_links(), links);
     }
+}
+
+/// The project's own monitor behind the user's interface: its cards are arms.
+#[test]
+fn cards_of_another_monitor_are_arms() {
+    let output = common::run(wirepath(&["vmnic", "run", "--", "true"]));
+    if output.status.code() == Some(3) {
+        let why = String::from_utf8_lossy(&output.stderr).into_owned();
+        return testkit::skip(if why.contains("kvm") { "kvm" } else { "nettest" }, why);
+    }
+    let data = Data::new();
+    let own = format!("exec {} vmnic run --tap {{tap}}", env!("CARGO_BIN_EXE_wirepath"));
+    let text = format!(
+        "ping = '10.77.0.2'\nnear-address = '10.77.0.1'\ncommand = '{own}'\n[[arm]]\nname = 'lance'\n\
+         [[arm]]\nname = 'virtio-net'\ncommand = '{own} --switches virtio-net'\n"
+    );
+    let file = write(&data, &text);
+    let args = ["prove", "vm", &file, "--load", "back-to-back", "--max-blocks", "6", "--json"];
+    let document =
+        json(data.wirepath(&[&args[..], &["--time", "60s", "--trial", "50ms"]].concat()));
+    for name in ["lance", "virtio-net"] {
+        let arm = arm(&document, name);
+        assert_eq!(arm["failures"].as_array().map_or(0, Vec::len), 0, "{arm:#}");
+        let lost = &arm["metrics"]["lost_count"]["median"];
+        assert_eq!(lost.as_f64(), Some(0.0), "{arm:#}");
+    }
+    let said = fail(wirepath(&["vmnic", "run", "--tap", "no-such-tap"]), 1);
+    assert!(said.contains("no-such-tap"), "{said}");
 }
 
 /// The file at the begin of the how-to page, beside two images with the names that it has.

@@ -90,9 +90,9 @@ impl TapPort {
     /// Frames sent and received by the host so far.
     pub fn frame_count(&self) -> Result<u64, LabError> {
         let counters = self.netns.run(net::link_counters)??;
-        let of_frames = |name: &str| name == "rx_packets" || name == "tx_packets";
         let own = counters.into_iter().filter(|(ifname, _, _)| *ifname == self.ifname);
-        Ok(own.filter(|(_, name, _)| of_frames(name)).map(|(_, _, count)| count).sum())
+        let frames = own.filter(|(_, name, _)| ["rx_packets", "tx_packets"].contains(name));
+        Ok(frames.map(|(_, _, count)| count).sum())
     }
 }
 

@@ -76,7 +76,7 @@ const SHARED: [(&str, &str); 10] = [
     ("outside_halts_count", "halts_per_packet"),
 ];
 
-/// What the machine used in a trial.
+/// Use of the machine in a trial.
 #[derive(Debug)]
 pub(crate) struct Seen {
     pub(crate) text_bytes: Option<u64>,
@@ -103,11 +103,11 @@ pub(crate) fn add_machine(m: &mut Measurement, seen: &Seen) {
     m.counters.insert("console_bytes".into(), seen.console_bytes);
     let counted = seen.counts.as_ref().map(OutsideCounts::figures).unwrap_or_default();
     if let Some(packets) = m.packet_count.filter(|packets| *packets > 0) {
-        let share = |amount: f64| amount / packets as f64;
-        let characters = share(seen.console_bytes as f64);
+        let packets = packets as f64;
+        let characters = seen.console_bytes as f64 / packets;
         m.figures.insert("console_characters_per_packet".into(), characters);
         let shared = SHARED.iter().filter_map(|(from, to)| Some((to, counted.get(*from)?)));
-        m.figures.extend(shared.map(|(to, amount)| ((*to).to_owned(), share(*amount))));
+        m.figures.extend(shared.map(|(to, amount)| ((*to).to_owned(), amount / packets)));
     }
     m.figures.extend(counted);
     if let Some(counts) = &seen.counts {

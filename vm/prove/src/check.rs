@@ -12,11 +12,11 @@ use outside::ImageSize;
 
 use crate::error::invalid;
 use crate::file::{VmArm, VmFile};
-use crate::image::{Architecture, architecture};
+use crate::image::{Architecture, read_architecture};
 use crate::loads::VmLoad;
 
 /// Time limit for a guest to get ready.
-const READY_WITHIN: Duration = Duration::from_secs(20);
+const READY_TIMEOUT: Duration = Duration::from_secs(20);
 const BAUD: u32 = 115_200;
 /// QEMU's own default for the first card.
 const MAC: Mac = [0x52, 0x54, 0, 0x12, 0x34, 0x56];
@@ -60,7 +60,7 @@ pub(crate) struct CheckedClient {
     pub(crate) judged: Vec<String>,
 }
 
-/// What is counted from outside.
+/// Counts from outside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outside {
     Nothing,
@@ -135,7 +135,7 @@ pub(crate) fn check(file: &PathFile) -> Result<CheckedVm, PathError> {
         far: parsed.far_address,
         far_gateway: parsed.far_gateway,
         ready: ready(parsed.ready.as_deref())?,
-        ready_within: time("ready-within", parsed.ready_within.as_deref(), READY_WITHIN)?,
+        ready_within: time("ready-within", parsed.ready_within.as_deref(), READY_TIMEOUT)?,
         load,
         client,
         outside: outside(parsed.outside.as_deref())?,
@@ -253,7 +253,8 @@ fn checked_arms(file: &VmFile, folder: &Path) -> Result<Vec<CheckedArm>, PathErr
                 "give one without commas, plus signs, slashes and line breaks",
             ));
         }
-        if arms.iter().any(|other| other.name == arm.name) {
+        let is_control = arms.first().is_some_and(|first| arm.name == control_name(&first.name));
+        if is_control || arms.iter().any(|other| other.name == arm.name) {
             return Err(invalid(format!("two arms are named {}", arm.name), "rename one"));
         }
         let complete = file.complete(arm);
@@ -268,6 +269,11 @@ fn checked_arms(file: &VmFile, folder: &Path) -> Result<Vec<CheckedArm>, PathErr
         return Err(invalid("nothing to compare", "describe two machines, each by an [[arm]]"));
     }
     Ok(arms)
+}
+
+/// Name of the arm that runs the baseline a second time.
+pub(crate) fn control_name(baseline: &str) -> String {
+    format!("{baseline} again")
 }
 
 fn checked_arm(file: &VmFile, arm: &VmArm, folder: &Path) -> Result<CheckedArm, PathError> {
@@ -315,10 +321,10 @@ fn checked_qemu(arm: &VmArm, image: &Path) -> Result<Qemu, PathError> {
                 let remedy = "correct its name, which is relative to the file's folder";
                 return Err(invalid(format!("image {} is missing", image.display()), remedy));
             }
-            (emulator.clone(), Architecture::of_emulator(emulator))
+            (emulator.clone(), Architecture::from_emulator(emulator))
         }
         None => {
-            let architecture = architecture(image)?;
+            let architecture = read_architecture(image)?;
             (architecture.emulator().to_owned(), Some(architecture))
         }
     };
@@ -442,6 +448,7 @@ mod tests {
             ("ping = '192.168.1.2'\n", "", "ping is missing", "ping = \"192.168.1.2\""),
             ("ping =", "pong =", "line 1: unknown field `pong`", "schema prove vm file"),
             ("'after'", "'before'", "two arms are named before", "rename"),
+            ("'after'", "'before again'", "two arms are named before again", "rename"),
             ("'after'", "'a,b'", "not a name of an arm", "without commas"),
             ("arm.elf", "no.elf", "arm before: image", "relative to the folder"),
             ("image = 'arm.elf'\n", "", "arm before: image is missing", "the kernel"),

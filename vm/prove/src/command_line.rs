@@ -29,11 +29,17 @@ fn qemu_line(arm: &CheckedArm, qemu: &Qemu, monitor: &Path, trace: Option<&Path>
         Some(Architecture::Aarch64) => {
             ("-M virt,gic-version=3 -cpu cortex-a57", "virtio-net-device")
         }
-        // No boot from the network. Without KVM it emulates.
-        Some(Architecture::X86_64) => ("-accel kvm -accel tcg", "virtio-net-pci,romfile="),
+        // No boot from the network.
+        Some(Architecture::X86_64) => ("", "virtio-net-pci,romfile="),
         None => ("", ""),
     };
     let mut words = vec![format!("exec {} {machine}", quoted(&qemu.emulator))];
+    // An accelerator of the user's would only be the last choice.
+    let names_accelerator =
+        ["-accel", "-enable-kvm"].iter().any(|word| qemu.options.contains(word));
+    if qemu.architecture == Some(Architecture::X86_64) && !names_accelerator {
+        words.push("-accel kvm -accel tcg".into());
+    }
     words.extend(qemu.machine.iter().map(|machine| format!("-M {}", quoted(machine))));
     words.push("-nodefaults -no-user-config -display none -no-reboot".into());
     words.extend(lab::qemu::NAMED_THREADS.map(str::to_owned));
@@ -56,13 +62,13 @@ fn qemu_line(arm: &CheckedArm, qemu: &Qemu, monitor: &Path, trace: Option<&Path>
 
 /// A command with its placeholders filled, each as one word of the shell.
 fn filled(arm: &CheckedArm, command: &str) -> String {
-    let mac = |number: usize| arm.macs.get(number).map(mac_text).unwrap_or_default();
+    let [mac, mac2] = [0, 1].map(|at| arm.macs.get(at).map(mac_text).unwrap_or_default());
     let image = arm.image.as_deref().map(quoted_path).unwrap_or_default();
     [
         ("{tap}", TAPS[0].to_owned()),
         ("{tap2}", TAPS[1].to_owned()),
-        ("{mac}", mac(0)),
-        ("{mac2}", mac(1)),
+        ("{mac}", mac),
+        ("{mac2}", mac2),
         ("{image}", image),
         ("{console}", CONSOLE.to_owned()),
         // Last, as it may be any text.
@@ -110,6 +116,14 @@ mod tests {
         assert!(line.contains("virtio-net-device,packed=on,netdev=wire1,mac=52:54:00:00:00:02"));
         assert!(line.contains("-kernel '/x/my kernel.elf' -append 'quiet ip="), "{line}");
         assert!(line.ends_with(" -smp 4 -m 2G"), "{line}");
+        let pc = |options: &str| {
+            let (machine, card, architecture) = (None, None, Some(Architecture::X86_64));
+            let (emulator, options) = ("qemu-system-x86_64".into(), options.into());
+            let qemu = Qemu { emulator, architecture, machine, card, options };
+            command_line(&arm(Monitor::Qemu(qemu)), Path::new("/s/m"), None)
+        };
+        assert!(pc("").contains("-accel kvm -accel tcg"));
+        assert_eq!(pc("-accel tcg").matches("-accel").count(), 1);
     }
 
     #[test]

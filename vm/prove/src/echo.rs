@@ -119,7 +119,7 @@ impl Pinger {
         (is_own && is_whole).then(|| message.sequence())
     }
 
-    /// Sends echoes for a time, and waits for their answers.
+    /// Sends echoes for a time, and waits for their answers. At a fixed pace their number is fixed, too.
     ///
     /// Errors: interrupted.
     pub(crate) fn run(
@@ -143,7 +143,11 @@ impl Pinger {
                 return Err(io::Error::new(io::ErrorKind::Interrupted, "interrupted"));
             }
             let now = Instant::now();
-            if now < end {
+            let goes_on = match pace {
+                Pace::Every(interval) => sent_count < planned_count(time, interval),
+                Pace::Window(_) => now < end,
+            };
+            if goes_on {
                 let is_due = match pace {
                     Pace::Every(_) => now >= due,
                     Pace::Window(window) => under_way < window,
@@ -166,7 +170,7 @@ impl Pinger {
                 continue;
             }
             let until = match pace {
-                Pace::Every(_) if now < end => due.min(end),
+                Pace::Every(_) if goes_on => due,
                 _ => progress + ANSWER_TIMEOUT,
             };
             let Some(number) = self.receive(until)? else { continue };
@@ -210,6 +214,11 @@ impl Pinger {
             }
         }
     }
+}
+
+/// Echoes of a time at a pace, at least one.
+fn planned_count(time: Duration, interval: Duration) -> u64 {
+    (time.as_nanos().div_ceil(interval.as_nanos().max(1)) as u64).max(1)
 }
 
 /// True for errors of a guest that is not there yet, or no longer.

@@ -1,4 +1,4 @@
-//! What an image is made for.
+//! Architecture of an image.
 
 use std::path::Path;
 
@@ -10,6 +10,7 @@ use crate::error::invalid;
 const HEAD_BYTES: usize = 0x206;
 /// Source: ELF-64 object file format, version 1.5, e_machine; EM_AARCH64 and EM_X86_64.
 const ELF_MACHINE_OFFSET: usize = 18;
+const ELF: (usize, &[u8]) = (0, b"\x7fELF");
 const ELF_AARCH64: u16 = 183;
 const ELF_X86_64: u16 = 62;
 /// Magic number of Linux's arm64 `Image`. Source: kernel documentation, arch/arm64/booting.rst.
@@ -32,14 +33,14 @@ impl Architecture {
         }
     }
 
-    pub(crate) fn of_emulator(emulator: &str) -> Option<Self> {
+    pub(crate) fn from_emulator(emulator: &str) -> Option<Self> {
         let all = [Architecture::Aarch64, Architecture::X86_64];
         all.into_iter().find(|one| emulator.ends_with(one.emulator()))
     }
 }
 
 /// Reads the architecture of an image. Errors: it cannot be read, or has none that is known.
-pub(crate) fn architecture(image: &Path) -> Result<Architecture, PathError> {
+pub(crate) fn read_architecture(image: &Path) -> Result<Architecture, PathError> {
     let mut head = Vec::new();
     let read = std::fs::File::open(image).and_then(|file| {
         use std::io::Read;
@@ -51,7 +52,7 @@ pub(crate) fn architecture(image: &Path) -> Result<Architecture, PathError> {
             "correct its name, which is relative to the folder of the experiment's file",
         )
     })?;
-    architecture_of(&head).ok_or_else(|| {
+    parse_architecture(&head).ok_or_else(|| {
         invalid(
             format!(
                 "image {} is not an ELF file for aarch64 or x86-64, nor a kernel of Linux for one of them",
@@ -62,9 +63,8 @@ pub(crate) fn architecture(image: &Path) -> Result<Architecture, PathError> {
     })
 }
 
-fn architecture_of(head: &[u8]) -> Option<Architecture> {
-    let has = |(at, magic): (usize, &[u8])| head.get(at..at + magic.len()) == Some(magic);
-    if has((0, b"\x7fELF")) {
+fn parse_architecture(head: &[u8]) -> Option<Architecture> {
+    if has_magic(head, ELF) {
         let machine = head.get(ELF_MACHINE_OFFSET..)?.first_chunk::<2>()?;
         return match u16::from_le_bytes(*machine) {
             ELF_AARCH64 => Some(Architecture::Aarch64),
@@ -72,10 +72,14 @@ fn architecture_of(head: &[u8]) -> Option<Architecture> {
             _ => None,
         };
     }
-    if has(ARM64_IMAGE) {
+    if has_magic(head, ARM64_IMAGE) {
         return Some(Architecture::Aarch64);
     }
-    has(BZIMAGE).then_some(Architecture::X86_64)
+    has_magic(head, BZIMAGE).then_some(Architecture::X86_64)
+}
+
+fn has_magic(head: &[u8], (at, magic): (usize, &[u8])) -> bool {
+    head.get(at..at + magic.len()) == Some(magic)
 }
 
 #[cfg(test)]
@@ -92,29 +96,28 @@ mod tests {
 
     #[test]
     fn elf_files_and_kernels_of_linux_have_an_architecture_and_others_none() {
-        let elf = (0, &b"\x7fELF"[..]);
         for (parts, expected) in [
-            (&[elf, (18, &[183, 0])][..], Some(Architecture::Aarch64)),
-            (&[elf, (18, &[62, 0])], Some(Architecture::X86_64)),
-            (&[elf, (18, &[243, 0])], None),
+            (&[ELF, (18, &[183, 0])][..], Some(Architecture::Aarch64)),
+            (&[ELF, (18, &[62, 0])], Some(Architecture::X86_64)),
+            (&[ELF, (18, &[243, 0])], None),
             (&[ARM64_IMAGE], Some(Architecture::Aarch64)),
             (&[BZIMAGE], Some(Architecture::X86_64)),
             (&[], None),
         ] {
-            assert_eq!(architecture_of(&head(parts)), expected, "{parts:?}");
+            assert_eq!(parse_architecture(&head(parts)), expected, "{parts:?}");
         }
-        assert_eq!(architecture_of(b"\x7fELF"), None);
-        assert_eq!(architecture_of(b""), None);
+        assert_eq!(parse_architecture(b"\x7fELF"), None);
+        assert_eq!(parse_architecture(b""), None);
     }
 
     #[test]
     fn missing_image_and_one_of_another_kind_are_named_with_a_remedy() {
         let folder = tempfile::tempdir().unwrap();
-        let text = architecture(&folder.path().join("no.elf")).unwrap_err().to_string();
+        let text = read_architecture(&folder.path().join("no.elf")).unwrap_err().to_string();
         assert!(text.contains("no.elf") && text.contains("relative to the folder"), "{text}");
         let script = folder.path().join("x.sh");
         std::fs::write(&script, "#!/bin/sh\n").unwrap();
-        let text = architecture(&script).unwrap_err().to_string();
+        let text = read_architecture(&script).unwrap_err().to_string();
         assert!(text.contains("x.sh is not an ELF") && text.contains("emulator ="), "{text}");
     }
 }

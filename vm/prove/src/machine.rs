@@ -233,10 +233,10 @@ impl Machine {
         self.program.why_no_cgroup().map(str::to_owned)
     }
 
-    /// Its process, as far as it can be told: of several the one with most CPU time.
+    /// Its process, as far as it can be told: of several the one with a machine of KVM, or with most CPU time.
     pub(crate) fn target(&self) -> Option<Target> {
-        let cpu_ns = |pid: &u32| sys::clock::cpu_ns_of(*pid).unwrap_or(0);
-        let pid = self.program.processes().into_iter().max_by_key(cpu_ns)?;
+        let pids = self.program.processes().into_iter();
+        let pid = pids.max_by_key(|pid| (has_kvm_machine(*pid), sys::clock::cpu_ns_of(*pid)))?;
         Some(Target { pid, trace_log: self.trace_log.clone(), baud: self.baud })
     }
 
@@ -244,4 +244,11 @@ impl Machine {
     pub(crate) fn failed(&self, why: &str) -> PathError {
         failed(&self.arm, why, &self.program)
     }
+}
+
+/// True if a process has opened a machine of KVM. Source: the kernel's virt/kvm/kvm_main.c, `kvm-vm`.
+fn has_kvm_machine(pid: u32) -> bool {
+    let entries = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    let mut targets = entries.filter_map(|entry| std::fs::read_link(entry.path()).ok());
+    targets.any(|target| target.as_os_str() == "anon_inode:kvm-vm")
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::{Path as FilePath, PathBuf};
 use std::rc::Rc;
+use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
 
 use model::{
@@ -10,14 +11,12 @@ use model::{
     SwitchId, SwitchSet, SwitchSpec,
 };
 
-use crate::check::{CheckedVm, Monitor, check};
+use crate::check::{CheckedVm, Monitor, check, control_name};
+use crate::command_line::TAPS;
 use crate::echo::PAYLOAD_BYTES_MAX;
 use crate::error::invalid;
 use crate::loads::VmLoad;
-use crate::session::{VmSession, arm_of};
-
-/// Suffix of the name of the arm that runs the baseline a second time.
-const CONTROL_SUFFIX: &str = " again";
+use crate::session::{VmSession, file_arm};
 
 /// Virtual machines of the user.
 #[derive(Clone)]
@@ -90,7 +89,12 @@ impl Path for Vm {
             Ok(vm) => vm,
             Err(error) => return Support::Refused { why: error.to_string() },
         };
-        let Monitor::Qemu(qemu) = &arm_of(vm, arm).monitor else { return Support::Yes };
+        if let Err(why) = tried_tap() {
+            let needs = "CAP_SYS_ADMIN and CAP_NET_ADMIN: run it as root";
+            let what = format!("a TAP interface in a namespace ({why})");
+            return Support::unsupported(what, needs);
+        }
+        let Monitor::Qemu(qemu) = &file_arm(vm, arm).monitor else { return Support::Yes };
         if is_installed(&vm.folder, &qemu.emulator) {
             return Support::Yes;
         }
@@ -121,14 +125,19 @@ impl Path for Vm {
     fn arms(&self) -> Vec<Arm> {
         let Ok(vm) = self.vm() else { return Vec::new() };
         let base = &vm.arms[0].name;
-        let named = |name: String, kind| Arm { name, kind, switches: SwitchSet::default() };
-        let mut arms = vec![
-            named(base.clone(), ArmKind::Baseline),
-            named(format!("{base}{CONTROL_SUFFIX}"), ArmKind::Control),
-        ];
-        arms.extend(vm.arms[1..].iter().map(|arm| named(arm.name.clone(), ArmKind::Variant)));
-        arms
+        let control = (control_name(base), ArmKind::Control);
+        let variants = vm.arms[1..].iter().map(|arm| (arm.name.clone(), ArmKind::Variant));
+        let arms = [(base.clone(), ArmKind::Baseline), control].into_iter().chain(variants);
+        arms.map(|(name, kind)| Arm { name, kind, switches: SwitchSet::default() }).collect()
     }
+}
+
+fn tried_tap() -> &'static Result<(), String> {
+    static TRIED: OnceLock<Result<(), String>> = OnceLock::new();
+    TRIED.get_or_init(|| {
+        let tried = lab::TapPort::new(TAPS[0]).map(drop);
+        tried.map_err(|error| host::text::chain(&error))
+    })
 }
 
 /// True if a program is in the search path, or is a file of that name.

@@ -25,7 +25,7 @@ use crate::start::{Started, start};
 const BLOCKS_MIN: u32 = 2;
 /// Echoes before each trial: after its pause a guest's caches and its neighbour's are cold.
 const WARM_UP_PACE: Pace = Pace::Every(Duration::from_millis(10));
-const WARM_UP_TIME: Duration = Duration::from_millis(45);
+const WARM_UP_DURATION: Duration = Duration::from_millis(45);
 /// Echoes under way in a flood.
 const FLOOD_WINDOW: usize = 16;
 const NANOSECONDS: u64 = 1_000_000_000;
@@ -128,7 +128,14 @@ impl VmSession {
         let used = meter.stop()?;
         let console_bytes = machine.console_bytes().saturating_sub(printed_before);
         let counts = watch.map(OutsideWatch::end).transpose();
-        let counts = counts.map_err(|error| failed_by(&arm.name, &error))?;
+        let mut counts = counts.map_err(|error| failed_by(&arm.name, &error))?;
+        if let (Some(counts), Some(target)) = (&mut counts, &target) {
+            // The same text in each trial, and not about what was not asked for.
+            counts.missing.retain(|what| target.trace_log.is_some() || !what.contains("trace log"));
+            for what in &mut counts.missing {
+                *what = what.replace(&format!("process {}", target.pid), "its process");
+            }
+        }
         if let (Some(prefix), Some(counts)) = (&self.vm.timeline, &counts) {
             let file = format!("{}-{}.json", prefix.display(), arm.name);
             let written = output_file::write(Path::new(&file), counts.timeline().as_bytes());
@@ -144,7 +151,7 @@ impl VmSession {
 
     fn warm(&self, machine: &Machine) -> Result<Pinger, PathError> {
         let mut pinger = machine.pinger(&self.vm, self.load.size_bytes)?;
-        let warm = pinger.run(WARM_UP_PACE, WARM_UP_TIME, self.stop)?;
+        let warm = pinger.run(WARM_UP_PACE, WARM_UP_DURATION, self.stop)?;
         if warm.answered_count == 0 {
             return Err(machine.failed("its guest does not answer pings"));
         }
@@ -203,7 +210,7 @@ fn describe(arm: &CheckedArm) -> String {
 }
 
 /// The file's arm that an arm of the experiment runs.
-pub(crate) fn arm_of<'a>(vm: &'a CheckedVm, arm: &Arm) -> &'a CheckedArm {
+pub(crate) fn file_arm<'a>(vm: &'a CheckedVm, arm: &Arm) -> &'a CheckedArm {
     let named = vm.arms.iter().find(|of| of.name == arm.name && arm.kind != ArmKind::Control);
     named.unwrap_or(&vm.arms[0])
 }
@@ -212,7 +219,7 @@ impl Session for VmSession {
     fn trial(&mut self, arm: &Arm) -> Result<Measurement, PathError> {
         self.trials += 1;
         let vm = Rc::clone(&self.vm);
-        let checked = arm_of(&vm, arm);
+        let checked = file_arm(&vm, arm);
         match self.kind {
             VmLoad::Start => self.start_trial(checked),
             _ => self.kept_trial(&arm.name, checked),

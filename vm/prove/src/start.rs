@@ -13,7 +13,7 @@ use crate::machine::Machine;
 const INTERVAL: Duration = Duration::from_millis(5);
 /// Pings after it: a guest that answers what has queued up, and then no more, has not started.
 const AFTER_INTERVAL: Duration = Duration::from_millis(10);
-const AFTER_TIME: Duration = Duration::from_millis(95);
+const AFTER_DURATION: Duration = Duration::from_millis(95);
 
 /// A machine that has started under traffic.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ pub(crate) fn start(
     let machine = Machine::start(vm, arm, true)?;
     let mut pinger = machine.pinger(vm, payload_bytes)?;
     let first_answer = machine.first_answer(&mut pinger, INTERVAL, vm.ready_within, stop)?;
-    let after = pinger.run(Pace::Every(AFTER_INTERVAL), AFTER_TIME, stop)?;
+    let after = pinger.run(Pace::Every(AFTER_INTERVAL), AFTER_DURATION, stop)?;
     if !after.is_last_answered {
         let (answered, sent) = (after.answered_count, after.sent_count);
         let why = format!("its guest answered at first, and then {answered} of {sent} pings");

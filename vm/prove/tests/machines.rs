@@ -210,3 +210,53 @@ fn firmware_is_an_image_like_any_other() {
     // The baseline waits 10 ms for each completion that is not there at once.
     assert!(after.counters["sent_count"] > before.counters["sent_count"]);
 }
+
+/// Script that makes the rig's guest a router. Its shell is the test's own.
+const ROUTER: &str = "ip addr add 10.9.0.2/24 dev eth0\nip addr add 10.9.1.2/24 dev eth1\n\
+                      ip link set eth0 up\nip link set eth1 up\necho 1 >/proc/sys/net/ipv4/ip_forward\n\
+                      echo router is ready >/dev/console\n";
+
+/// The files of `cargo xtask linux-guest`.
+fn linux_guest() -> Option<[PathBuf; 2]> {
+    let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/firmware/linux");
+    let folder = std::env::var_os("WIREPATH_LINUX_GUEST").map_or(built, PathBuf::from);
+    let files = ["bzImage", "rig.cpio"].map(|name| folder.join(name));
+    if files.iter().all(|file| file.is_file()) {
+        return Some(files);
+    }
+    testkit::skip("linux-guest", "no guest: cargo xtask linux-guest");
+    None
+}
+
+/// Emulated: under a nested KVM its kernel may not even unpack itself.
+#[test]
+fn linux_guest_routes_between_its_two_cards() {
+    let programs = ["qemu-system-x86_64", "iperf3"];
+    if !programs.iter().all(|program| is_installed(program)) {
+        return;
+    }
+    let Some([kernel, initrd]) = linux_guest() else { return };
+    let share = tempfile::tempdir().unwrap();
+    let shell = share.path().join("root/usr/bin/sh");
+    std::fs::create_dir_all(shell.parent().unwrap()).unwrap();
+    std::fs::write(&shell, "#!/bin/busybox sh\n. \"$1\"\n").unwrap();
+    let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&shell, executable).unwrap();
+    std::fs::write(share.path().join("run.0"), ROUTER).unwrap();
+    let text = format!(
+        "near-address = '10.9.0.1'\ngateway = '10.9.0.2'\nfar-address = '10.9.1.1'\nfar-gateway = '10.9.1.2'\n\
+         ready = 'line:router is ready'\nready-within = '300s'\nserver = 'iperf3 -s'\n\
+         client = 'iperf3 -c $WIREPATH_FAR -t 1'\nimage = '{}'\nappend = 'console=ttyS0 quiet'\n\
+         qemu = '-accel tcg -cpu Nehalem -m 512 -initrd {} -virtfs local,path={},mount_tag=wirepath,security_model=none'\n\
+         [[arm]]\nname = 'virtio-net'\n[[arm]]\nname = 'e1000e'\ncard = 'e1000e,romfile='\n",
+        kernel.display(),
+        initrd.display(),
+        share.path().display()
+    );
+    let mut opened = Opened::new(&text, "client", Duration::from_secs(1));
+    for name in ["virtio-net", "e1000e"] {
+        let m = opened.trial(name);
+        assert!(value(&m, "goodput_bps") > 0.0, "{name}");
+        assert!(value(&m, "vcpu_cpu_ns_per_packet") > 0.0, "{:?}", m.mode);
+    }
+}
