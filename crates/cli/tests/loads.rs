@@ -172,7 +172,7 @@ impl Scene {
 
     /// Counters of the UDP and IP of a namespace, and of the far end's interface.
     fn counters(&self) -> Counters {
-        let of = |name: &str| {
+        let counted_in = |name: &str| {
             let files = ["cat", "/proc/net/snmp", "/proc/net/snmp6"];
             let text = succeed(enter(name, &files));
             [
@@ -190,8 +190,8 @@ impl Scene {
         let link = json(ip(&["-n", &self.far, "-s", "-j", "link", "show", self.far_link]));
         let rx = |what: &str| link[0]["stats64"]["rx"][what].as_u64().expect("a count");
         Counters {
-            near: of(&self.near),
-            far: of(&self.far),
+            near: counted_in(&self.near),
+            far: counted_in(&self.far),
             rx_packets: rx("packets"),
             rx_bytes: rx("bytes"),
         }

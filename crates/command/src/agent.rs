@@ -22,10 +22,11 @@ use crate::exchange::{FarPrograms, Opening, Reply, Request};
 use crate::figures::FigureValues;
 use crate::middle::Namespace;
 use crate::problem::Problem;
-use crate::serve::{FarSeen, Kept, LocalWatch, Serving, TrialTurn, Watch, one_line};
+use crate::serve::{FarSeen, Kept, LocalWatch, Serving, Watch, one_line};
 use crate::settings::{ArmSettings, Spot};
 use crate::side::Side;
 use crate::switches::{At, Switch};
+use crate::turn::TrialTurn;
 
 /// Interval of the checks on the server while a client runs.
 const SERVER_INTERVAL: Duration = Duration::from_millis(20);
@@ -175,8 +176,8 @@ impl Agent {
         calls: &mut Calls<FarPrograms>,
     ) -> Result<(FigureValues, Vec<model::NotEffective>), PathError> {
         let Agent { spec, role, settings, clock, .. } = self;
-        let is_on = |switch: &&Switch| turn.switches.contains(&switch.id().to_string());
-        let switches: Vec<&Switch> = spec.all_switches().filter(is_on).collect();
+        let on = spec.all_switches().filter(|on| turn.switches.contains(&on.id().to_string()));
+        let switches: Vec<&Switch> = on.collect();
         match role {
             Role::Server { serving, kept } => {
                 let spots = [serving.side.spot(At::Far)];

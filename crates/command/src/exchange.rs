@@ -20,7 +20,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::figures::FigureValues;
 use crate::problem::Problem;
-use crate::serve::{FarSeen, TrialTurn};
+use crate::serve::FarSeen;
+use crate::turn::TrialTurn;
 use crate::variables::WireEnd;
 
 /// The user's programs on another host.

@@ -22,6 +22,7 @@ mod settings;
 mod side;
 mod spec;
 mod switches;
+mod turn;
 mod variables;
 
 pub use agent::{FarMeans, serve_near};
@@ -32,7 +33,7 @@ pub use resolve::{read, resolve, resolve_programs};
 pub use scout::{ServerCommand, ServersSeen, scout};
 pub use session::{CommandSession, Journals, rehearse};
 pub use spec::{ArmSpec, CheckedPrograms, ProgramLimits, SharedPlace, SpecError};
-pub use switches::{Act, At, Switch};
+pub use switches::{Act, At, Switch, SwitchError};
 
 /// Name of the service of the far end, `wirepath answer programs`.
 pub const SERVICE: &str = "programs";

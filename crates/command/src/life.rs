@@ -12,9 +12,10 @@ use model::{Measurement, PathError, Trap};
 
 use crate::accounting::{CLIENT, FEED, ObservedTrial, SocketCounts, add_stages, measurement};
 use crate::figures::{Files, UnitsBeside, own_figures};
-use crate::serve::{DRAIN_TIME, FarSeen, TrialTurn, Watch, check_status, wait_until};
+use crate::serve::{DRAIN_TIME, FarSeen, Watch, check_status, wait_until};
 use crate::side::Side;
 use crate::spec::Warmup;
+use crate::turn::TrialTurn;
 use crate::variables::{WireEnd, variables};
 use crate::{At, CheckedPrograms};
 

@@ -11,9 +11,10 @@ use model::{Measurement, NotEffective, PathError};
 
 use crate::accounting::{FarCounters, SocketCounts, statistic};
 use crate::remote::{Remote, Role};
-use crate::serve::{FarSeen, TrialTurn};
+use crate::serve::FarSeen;
 use crate::settings::Spot;
-use crate::spec::MiddlePlace;
+use crate::spec::{MiddlePlace, figures_of_place};
+use crate::turn::TrialTurn;
 use crate::{At, CheckedPrograms, Switch};
 
 /// A namespace between the ends; its interfaces need no address.
@@ -48,17 +49,18 @@ impl Namespace {
     /// Sums over its interfaces. One that a command makes or removes meanwhile counts from its beginning, or not at all.
     fn counters(&self) -> Result<FarCounters, PathError> {
         let interfaces = self.interfaces()?;
-        let sum = |names: [&str; 2]| {
-            let of_interface =
-                |name: &String| names.map(|of| statistic(&self.sysfs, name, of).unwrap_or(0));
-            interfaces.iter().flat_map(of_interface).sum()
-        };
         Ok(FarCounters {
-            packets: sum(["rx_packets", "tx_packets"]),
-            bytes: sum(["rx_bytes", "tx_bytes"]),
-            drops: sum(["rx_dropped", "tx_dropped"]),
+            packets: self.sum(&interfaces, ["rx_packets", "tx_packets"]),
+            bytes: self.sum(&interfaces, ["rx_bytes", "tx_bytes"]),
+            drops: self.sum(&interfaces, ["rx_dropped", "tx_dropped"]),
             sockets: SocketCounts::default(),
         })
+    }
+
+    /// Sum of two statistics of all interfaces.
+    fn sum(&self, interfaces: &[String], names: [&str; 2]) -> u64 {
+        let all = interfaces.iter().flat_map(|interface| names.map(|name| (interface, name)));
+        all.map(|(interface, name)| statistic(&self.sysfs, interface, name).unwrap_or(0)).sum()
     }
 
     pub(crate) fn watch(&self) -> Result<NamespaceWatch<'_>, PathError> {
@@ -93,11 +95,6 @@ pub(crate) struct Middle<T> {
 pub(crate) struct Middles {
     pub(crate) here: Vec<Middle<Namespace>>,
     pub(crate) there: Vec<Middle<Remote>>,
-}
-
-/// Names of the figures of a place.
-pub(crate) fn figures(place: &str) -> [String; 2] {
-    ["packet_count", "drop_count"].map(|figure| format!("{place}_{figure}"))
 }
 
 impl<T> Middle<T> {
@@ -195,7 +192,7 @@ fn account(
 ) {
     let counters = seen.counters.unwrap_or_default();
     let values = [counters.packets, counters.drops].map(|count| count as f64);
-    m.figures.extend(figures(name).into_iter().zip(values));
+    m.figures.extend(figures_of_place(name).into_iter().zip(values));
     m.traps.extend(loss_traps(name, &seen.losses));
     if counters.packets == 0 {
         let here = switches.iter().filter(|switch| switch.at.to_string() == name);

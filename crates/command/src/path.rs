@@ -1,6 +1,6 @@
 //! Arms of an experiment.
 
-use model::{Arm, ArmKind, ArmPlan, Support, SwitchId};
+use model::{Arm, ArmKind, ArmPlan, Support, SwitchId, SwitchSet};
 
 use crate::{ArmSpec, CheckedPrograms, SpecError, Switch};
 
@@ -36,17 +36,22 @@ fn with_latest_values(
 ) -> Vec<(Arm, Support)> {
     let mut kept: Vec<(Arm, Support)> = Vec::new();
     for (at, (mut arm, support)) in combined.into_iter().enumerate() {
-        let on = arm_switches(spec, &arm);
-        let is_latest = |(at, switch): &(usize, &&Switch)| {
-            !on[at + 1..].iter().any(|later| later.contradicts(switch))
-        };
-        arm.switches = on.iter().enumerate().filter(is_latest).map(|(_, on)| on.id()).collect();
+        arm.switches = latest_values(&arm_switches(spec, &arm));
         // The baseline and its control are the same set.
         if at < 2 || !kept.iter().skip(2).any(|(other, _)| other.switches == arm.switches) {
             kept.push((arm, support));
         }
     }
     kept
+}
+
+/// Switches without those that a later one contradicts.
+fn latest_values(on: &[&Switch]) -> SwitchSet {
+    let latest = on
+        .iter()
+        .enumerate()
+        .filter(|(at, switch)| !on[at + 1..].iter().any(|later| later.contradicts(switch)));
+    latest.map(|(_, switch)| switch.id()).collect()
 }
 
 fn arm_with(spec: &ArmSpec, name: String, kind: ArmKind) -> Arm {

@@ -15,7 +15,8 @@ use crate::CheckedPrograms;
 use crate::exchange::{FarPrograms, Opening, Reply, Request};
 use crate::figures::FigureValues;
 use crate::problem::Problem;
-use crate::serve::{CLOSED_TIMEOUT, FarSeen, TrialTurn, Watch};
+use crate::serve::{CLOSED_TIMEOUT, FarSeen, Watch};
+use crate::turn::TrialTurn;
 use crate::variables::WireEnd;
 
 /// Time that an answer may take beyond that of the commands which it waits for.

@@ -11,26 +11,10 @@ use lab::{BuiltInLoad, FarEnd};
 use model::{ArmEntry, Programs, did_you_mean, is_event_count};
 
 use crate::spec::{
-    ArmSpec, CheckedPrograms, MiddlePlace, ProgramLimits, SharedPlace, SpecError, Warmup,
+    ArmSpec, CheckedPrograms, MEASURED, MiddlePlace, ProgramLimits, SharedPlace, SpecError, Warmup,
+    figures_of_place,
 };
-use crate::switches::{Act, At, is_place_name, is_variable};
-use crate::{Switch, middle};
-
-/// Figures that need no parsing.
-pub(crate) const MEASURED: &[&str] = &[
-    "client_wall_ns",
-    "client_cpu_ns",
-    "client_memory_bytes_max",
-    "server_cpu_ns",
-    "server_memory_bytes_max",
-    "server_ready_ns",
-    "interface_bytes",
-    "interface_drop_count",
-    "udp_buffer_error_count",
-    "tcp_retransmit_count",
-    "cpu_ns_per_packet",
-    "context_switches_per_packet",
-];
+use crate::switches::{Act, At, Switch, is_place_name, is_variable};
 
 /// Start of the figures of `--stages`.
 const STAGES: [&str; 2] = ["driver_to_socket_ns_", "socket_to_read_ns_"];
@@ -483,7 +467,7 @@ fn is_measured(name: &str) -> bool {
 
 /// True for a figure of a place between the ends.
 fn is_of_place(programs: &Programs, name: &str) -> bool {
-    let mut figures = programs.at.keys().flat_map(|place| middle::figures(place));
+    let mut figures = programs.at.keys().flat_map(|place| figures_of_place(place));
     figures.any(|figure| figure == name)
 }
 

@@ -9,7 +9,7 @@ use lab::{Pair, PairSpec};
 use model::PathError;
 
 use crate::At;
-use crate::serve::TrialTurn;
+use crate::turn::TrialTurn;
 use crate::variables::{WireEnd, variables};
 
 /// Time for which the sockets of a server must stay the same.

@@ -15,10 +15,11 @@ use crate::middle::{self, Middles};
 use crate::path::{arm_spec, arm_switches};
 use crate::place::{FarPlace, Place};
 use crate::remote::Remote;
-use crate::serve::{Kept, LocalWatch, Serving, TrialTurn, Watch, one_line};
+use crate::serve::{Kept, LocalWatch, Serving, Watch, one_line};
 use crate::settings::ArmSettings;
 use crate::spec::SharedPlace;
 use crate::switches::{Act, At};
+use crate::turn::TrialTurn;
 use crate::{CheckedPrograms, Switch};
 
 pub use crate::settings::Journals;

@@ -296,12 +296,6 @@ const REASON: &str = "an arm of wirepath prove command";
 fn command_steps(switches: &[&Switch], at: &At) -> Result<Vec<Step>, PathError> {
     let folder = std::env::current_dir().map_err(PathError::part)?;
     let folder = quoted(&folder.to_string_lossy());
-    let line = |command: &str| {
-        Value::new(format!("cd {folder} || exit; {command}")).ok_or_else(|| PathError::Invalid {
-            what: "a command of a switch has more than 4096 bytes with its folder".to_owned(),
-            remedy: "put it into a script".to_owned(),
-        })
-    };
     let here = switches.iter().filter(|switch| switch.at == *at);
     let pairs = here.filter_map(|switch| match &switch.act {
         Act::Commands { name, on, off } => Some((name, on, off)),
@@ -312,12 +306,20 @@ fn command_steps(switches: &[&Switch], at: &At) -> Result<Vec<Step>, PathError> 
             Ok(Step {
                 knob: "command".to_owned(),
                 target: Target::Command(name.clone()),
-                seen: line(off)?,
-                value: line(on)?,
+                seen: line_in(&folder, off)?,
+                value: line_in(&folder, on)?,
                 reason: REASON.to_owned(),
             })
         })
         .collect()
+}
+
+/// A line for a shell that runs a command in a folder.
+fn line_in(folder: &str, command: &str) -> Result<Value, PathError> {
+    Value::new(format!("cd {folder} || exit; {command}")).ok_or_else(|| PathError::Invalid {
+        what: "a command of a switch has more than 4096 bytes with its folder".to_owned(),
+        remedy: "put it into a script".to_owned(),
+    })
 }
 
 /// A word for a shell.

@@ -11,8 +11,23 @@ use lab::{BuiltInLoadError, FarEnd, FarEndError};
 use model::{Programs, ProgramsError};
 use thiserror::Error;
 
-use crate::resolve::MEASURED;
-use crate::{At, Switch};
+use crate::switches::{At, Switch, SwitchError};
+
+/// Figures that need no parsing.
+pub(crate) const MEASURED: &[&str] = &[
+    "client_wall_ns",
+    "client_cpu_ns",
+    "client_memory_bytes_max",
+    "server_cpu_ns",
+    "server_memory_bytes_max",
+    "server_ready_ns",
+    "interface_bytes",
+    "interface_drop_count",
+    "udp_buffer_error_count",
+    "tcp_retransmit_count",
+    "cpu_ns_per_packet",
+    "context_switches_per_packet",
+];
 
 /// An experiment that cannot be read or makes no sense.
 #[derive(Debug, Error)]
@@ -45,8 +60,8 @@ pub enum SpecError {
     OneArm,
     #[error("--against {0}")]
     Against(&'static str),
-    #[error("invalid switch {text:?}: {why}")]
-    Switch { text: String, why: String },
+    #[error(transparent)]
+    Switch(#[from] SwitchError),
     #[error("switch {text} is listed twice")]
     SameSwitch { text: String },
     #[error(
@@ -163,6 +178,11 @@ pub struct MiddlePlace {
     pub name: String,
     /// `None` for the namespace of the caller.
     pub host: Option<FarEnd>,
+}
+
+/// Names of the figures of a place.
+pub(crate) fn figures_of_place(place: &str) -> [String; 2] {
+    ["packet_count", "drop_count"].map(|figure| format!("{place}_{figure}"))
 }
 
 /// Time limits of the steps of a trial.

@@ -5,8 +5,15 @@ use std::str::FromStr;
 
 use host::tune::{self, Value, is_command_name, is_interface_name};
 use model::{SwitchId, did_you_mean};
+use thiserror::Error;
 
-use crate::SpecError;
+/// A text that is not a switch.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("invalid switch {text:?}: {why}")]
+pub struct SwitchError {
+    pub(crate) text: String,
+    pub(crate) why: String,
+}
 
 /// Place of the path at which a switch acts.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,7 +44,7 @@ pub struct Switch {
     pub act: Act,
 }
 
-/// What a switch does.
+/// Effect of a switch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Act {
     /// Sets a knob of interfaces, of the namespace or of the host.
@@ -82,7 +89,7 @@ impl Switch {
     }
 
     /// Reads one switch, or one for each value of a knob: `irq-affinity=1|2`.
-    pub(crate) fn parse_each(text: &str) -> Result<Vec<Self>, SpecError> {
+    pub(crate) fn parse_each(text: &str) -> Result<Vec<Self>, SwitchError> {
         let whole = text.parse::<Switch>();
         let Some((head, values)) = text.split_once('=') else { return Ok(vec![whole?]) };
         let separator = if values.contains('|') { '|' } else { ',' };
@@ -117,10 +124,10 @@ impl fmt::Display for Switch {
 }
 
 impl FromStr for Switch {
-    type Err = SpecError;
+    type Err = SwitchError;
 
-    fn from_str(text: &str) -> Result<Self, SpecError> {
-        let invalid = |why: String| SpecError::Switch { text: text.to_owned(), why };
+    fn from_str(text: &str) -> Result<Self, SwitchError> {
+        let invalid = |why: String| SwitchError { text: text.to_owned(), why };
         let (head, value) = text.split_once('=').ok_or_else(|| invalid(FORMS.to_owned()))?;
         let (place, name) = match head.split_once(':') {
             Some(("env", _)) | None => ("far", head),

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 
 use crate::At;
-use crate::serve::TrialTurn;
+use crate::turn::TrialTurn;
 
 /// Longest name of an interface, bytes.
 ///

@@ -164,9 +164,10 @@ impl Session for TunedSession {
         let (of_plan, others): (Vec<&SwitchId>, Vec<&SwitchId>) =
             arm.switches.iter().partition(|id| self.is_of_plan(id));
         let others: SwitchSet = others.into_iter().cloned().collect();
-        let of_inner = match others.is_empty() {
-            true => Arm::baseline(),
-            false => Arm::variant(arm.name.clone(), others),
+        let of_inner = if others.is_empty() {
+            Arm::baseline()
+        } else {
+            Arm::variant(arm.name.clone(), others)
         };
         let inner = &mut self.inner;
         if part.steps.is_empty() {

@@ -58,17 +58,12 @@ pub fn set_gro(fd: BorrowedFd<'_>) -> io::Result<()> {
 ///
 /// Source: ip(7), IP_MTU_DISCOVER; ipv6(7), where the sender alone fragments.
 pub fn allow_fragments(fd: BorrowedFd<'_>, is_ipv6: bool) -> io::Result<()> {
-    match is_ipv6 {
-        true => socket::set_int(
-            fd,
-            libc::IPPROTO_IPV6,
-            libc::IPV6_MTU_DISCOVER,
-            libc::IPV6_PMTUDISC_DONT,
-        ),
-        false => {
-            socket::set_int(fd, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DONT)
-        }
-    }
+    let (level, option, value) = if is_ipv6 {
+        (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DONT)
+    } else {
+        (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DONT)
+    };
+    socket::set_int(fd, level, option, value)
 }
 
 /// Makes the kernel attach the number of datagrams dropped so far to each delivered one.

@@ -24,7 +24,7 @@ pub(crate) fn build(folder: &Path, options: &[&str]) -> Option<String> {
 /// Page whose file and commands the tests run.
 const PAGE: &str = include_str!("../../../docs/your-receiver.md");
 
-/// The file of the page.
+/// Experiment file at the beginning of the page.
 pub(crate) fn page_file() -> &'static str {
     assert!(PAGE.lines().count() <= 60, "a page of one screen");
     let file = PAGE.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next());

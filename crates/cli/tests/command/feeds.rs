@@ -166,10 +166,10 @@ fn programs_that_end_take_turns_at_a_place_that_exists_with_its_settings() {
         assert_no_failure(&outcome);
         let text = fs::read_to_string(&log).expect("a log");
         let lines: BTreeSet<&str> = text.lines().collect();
-        let of =
+        let line =
             |arm: &str, state: &str| format!("{arm} vb 10.77.0.2 tx-tcp-segmentation: {state}");
         // The control runs under the name of the baseline.
-        assert_eq!(lines, BTreeSet::from([&*of("a", "on"), &*of("+tso=off", "off")]));
+        assert_eq!(lines, BTreeSet::from([&*line("a", "on"), &*line("+tso=off", "off")]));
         assert_eq!(features(), before);
         assert!(outcome["machine"]["nic"].as_str().expect("text").contains("vb"), "{outcome:#}");
     }

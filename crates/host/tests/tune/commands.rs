@@ -94,5 +94,5 @@ fn plan_files_have_no_commands() {
     let refused = Plan::parse(&text).unwrap_err();
     assert!(matches!(refused, PlanError::Steps { .. }), "{refused}");
     assert!(refused.to_string().contains("--switch"), "{refused}");
-    assert!(tune::find("command").is_none(), "it is no knob of `tune knobs`");
+    assert!(tune::find("command").is_none(), "`tune knobs` does not list it");
 }

@@ -29,7 +29,7 @@ const FAR_PORTS: u16 = 2;
 /// Share of the due datagrams that may be unsent before the sender counts as too slow.
 const UNSENT_SHARE_MAX: f64 = 0.02;
 
-/// Figures of a load.
+/// Counts and times of both ends of one run.
 #[derive(Debug, Clone, Default)]
 pub struct LoadFigures {
     /// Time of the sender.

@@ -8,7 +8,7 @@ use crate::units;
 /// Segment of round trips.
 const ROUND_TRIP: &str = "rtt";
 
-/// What went over the wire, in pictures and in one table.
+/// Rates, round trips and jitter in pictures and in one table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Traffic {
     pub charts: Vec<BarChart>,
