@@ -7,6 +7,9 @@ use serde_json::Value;
 use crate::common::rig::Rig;
 use crate::knobs::{Row, interrupt, plan, rows};
 
+#[path = "receiver/mod.rs"]
+mod program;
+
 const ARMS: [&str; 4] = ["baseline", "+rings", "+irq-affinity", "plan"];
 
 /// All trials of an arm.
@@ -99,4 +102,93 @@ pub(crate) fn counts_interrupts_by_cpu_while_they_move_with_the_plan(rig: &Rig) 
         after[0] > before[0] && after[1] <= before[1] + 1,
         "{before:?} {after:?}: not moved back"
     );
+}
+
+/// A card that receives: its interrupt's name in /proc/interrupts, and the ends of the experiment.
+struct ReceivingCard {
+    driver: &'static str,
+    interrupt: &'static str,
+    ends: &'static str,
+}
+
+const RECEIVING: [ReceivingCard; 2] = [
+    ReceivingCard { driver: "e1000e", interrupt: "intel-rx-0", ends: "--near netns:far" },
+    // The card in the namespace; the other one of this driver has no traffic.
+    ReceivingCard { driver: "virtio_net", interrupt: "virtio.*-input", ends: "--far netns:far" },
+];
+
+/// The arms of the page's command, at these ends.
+fn page_arms(ends: &str) -> String {
+    let command = program::page_command("irq-affinity");
+    let arms =
+        command.strip_prefix("receiver.toml --near netns:exchange ").expect("as it is below");
+    format!("{arms} {ends}")
+}
+
+/// Interrupts on the CPU of a receiver that the tool does not know, and beside it, with its times.
+pub(crate) fn times_interrupts_on_and_beside_the_cpu_of_a_receiver(rig: &Rig) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let Some(receiver) = program::build(folder.path(), &["-static"]) else { return };
+    let file = rig.put("receiver", std::fs::read(receiver).expect("it was built"));
+    rig.succeed(&format!("cp {file} /tmp/receiver && chmod +x /tmp/receiver"));
+    for ReceivingCard { driver, interrupt, ends } in RECEIVING {
+        let count = format!(
+            "awk -v arm=$WIREPATH_ARM '/{interrupt}/ {{ a += $2; b += $3 }} END {{ print arm, a, b }}' \
+             /proc/interrupts >>/tmp/irq.log"
+        );
+        let experiment = format!(
+            r#"
+server = "/tmp/receiver -q -c 1 -N 100 239.77.6.1 $WIREPATH_PORT $WIREPATH_INTERFACE"
+feed = "$WIREPATH feed replay --synthetic --rate 400 -c 100 --to 239.77.6.1:$WIREPATH_PORT -i $WIREPATH_INTERFACE"
+arms = "alone"
+metrics = ["p50_us=json:/p50_us lower", "p99_us=json:/p99_us lower", "got_count=json:/count higher"]
+setup = """{count}"""
+cleanup = """{count}"""
+"#
+        );
+        let file = rig.put("irq.toml", experiment);
+        let document = rig.json(&format!(
+            "rm -f /tmp/irq.log
+             wirepath prove command {file} {} --max-blocks 6 --time 90s --no-history --json",
+            page_arms(ends)
+        ));
+        let log = rig.succeed("cat /tmp/irq.log");
+        for (arm, own, other) in [("irq-affinity=1", 0, 1), ("irq-affinity=2", 1, 0)] {
+            let found =
+                document["arms"].as_array().expect("arms").iter().find(|of| of["name"] == arm);
+            let found = found.unwrap_or_else(|| panic!("no {arm} in {document:#}"));
+            assert_eq!(found["failures"], serde_json::json!([]), "{driver}: {found:#}");
+            let median = |metric: &str| found["metrics"][metric]["median"].as_f64();
+            assert!(
+                median("p99_us") > Some(0.0) && median("got_count") == Some(100.0),
+                "{found:#}"
+            );
+            let counts = interrupts_of(&log, arm);
+            assert!(counts[own] > 2 * counts[other] && counts[own] > 20, "{driver} {arm}: {log}");
+            testkit::note(&format!(
+                "{driver:<12}{arm:<16} p50 {:?} us, p99 {:?} us, {counts:?} interrupts by CPU",
+                median("p50_us"),
+                median("p99_us")
+            ));
+        }
+    }
+}
+
+/// Interrupts on CPUs 0 and 1 between the set-ups of an arm's trials and their clean-ups, in a log of lines
+/// `ARM CPU0 CPU1`.
+fn interrupts_of(log: &str, arm: &str) -> [u64; 2] {
+    let own = log.lines().filter_map(|line| line.strip_prefix(arm)?.strip_prefix(' '));
+    let rows: Vec<[u64; 2]> = own
+        .map(|line| {
+            let mut counts = line.split(' ').map(|count| count.parse().expect("a count"));
+            [(); 2].map(|()| counts.next().expect("two CPUs"))
+        })
+        .collect();
+    let mut sums = [0; 2];
+    for pair in rows.chunks_exact(2) {
+        for (cpu, sum) in sums.iter_mut().enumerate() {
+            *sum += pair[1][cpu] - pair[0][cpu];
+        }
+    }
+    sums
 }

@@ -1,4 +1,5 @@
-//! Builds the guests of `vm/firmware/` and `vm/firmware-x86/` and copies the images to the CLI's search folder.
+//! Builds the guests of `vm/firmware/` and `vm/firmware-x86/` and copies the images to the CLI's search folder, and the driver
+//! as a static library beside them.
 
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -58,7 +59,13 @@ const IMAGES: &[Image] = &[
     },
 ];
 
-/// Builds every image in release mode and copies it; prints sizes.
+/// The driver for C: folder of its workspace, target without floating-point registers, which kernels keep out of, and file.
+const LIBRARY_WORKSPACE: &str = "vm/firmware";
+const LIBRARY_TARGET: &str = "aarch64-unknown-none-softfloat";
+const LIBRARY: &str = "libwirepath_virtio.a";
+const HEADER: &str = "vm/firmware/capi/include/wirepath_virtio.h";
+
+/// Builds every image in release mode and copies it; prints sizes. Then the library and its header.
 pub(crate) fn build(root: &Path) -> Result<()> {
     let out = root.join("target/firmware");
     fs::create_dir_all(&out).with_context(|| format!("creating {}", out.display()))?;
@@ -70,6 +77,13 @@ pub(crate) fn build(root: &Path) -> Result<()> {
         let bytes = fs::read(&to).with_context(|| format!("reading {}", to.display()))?;
         let [text, data, bss] = sizes(&bytes)?;
         println!("{}: text {text}, data {data}, bss {bss} bytes", to.display());
+    }
+    release::add_target(root, LIBRARY_TARGET)?;
+    let built = build_library(root)?;
+    for from in [built, root.join(HEADER)] {
+        let to = out.join(from.file_name().context("a file has a name")?);
+        fs::copy(&from, &to).with_context(|| format!("copying {}", from.display()))?;
+        println!("{}", to.display());
     }
     Ok(())
 }
@@ -111,28 +125,48 @@ pub(crate) fn compile() -> Result<()> {
     Err(Command::new(compiler).args(arguments).exec()).context("starting the compiler")
 }
 
-/// Runs cargo; returns the executable that it says it made. It is the same in every folder.
+/// Builds an image; returns the executable. It is the same in every folder.
 fn build_image(root: &Path, image: &Image) -> Result<PathBuf> {
+    let mut command = cargo(root, image.workspace, "build", image.target)?;
+    command.args(["--package", image.package, "--bin", image.binary]);
+    executable(&messages(command)?, image.binary)
+        .with_context(|| format!("cargo names no executable of {}", image.binary))
+}
+
+/// Builds the driver for C; returns the static library.
+fn build_library(root: &Path) -> Result<PathBuf> {
+    let mut command = cargo(root, LIBRARY_WORKSPACE, "rustc", LIBRARY_TARGET)?;
+    command.args(["--package", "wirepath-guest-capi", "--lib", "--crate-type", "staticlib"]);
+    command.args(["--features", "panic-handler"]);
+    library(&messages(command)?).context("cargo names no static library")
+}
+
+/// A release build of cargo in a workspace, without the packages.
+fn cargo(root: &Path, workspace: &str, verb: &str, target: &str) -> Result<Command> {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     // Beside the flags of the workspace, which those of the environment would replace.
-    let flags = format!("target.{}.rustflags={:?}", image.target, release::path_flags(root)?);
+    let flags = format!("target.{target}.rustflags={:?}", release::path_flags(root)?);
     command
         .args(["--config", &flags])
-        .current_dir(root.join(image.workspace))
+        .current_dir(root.join(workspace))
         // A workspace brings its own: where its image is linked to depends on them.
         .env_remove("RUSTFLAGS")
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
         .env("RUSTC_WRAPPER", env::current_exe().context("the path of this program")?)
         .env(AS_COMPILER, "1")
-        .args(["build", "--release", "--locked", "--message-format", "json-render-diagnostics"])
-        .args(["--package", image.package, "--bin", image.binary, "--target", image.target])
+        .args([verb, "--release", "--locked", "--message-format", "json-render-diagnostics"])
+        .args(["--target", target])
         .stderr(std::process::Stdio::inherit());
+    Ok(command)
+}
+
+/// Runs cargo; returns its messages.
+fn messages(mut command: Command) -> Result<String> {
     let output = command.output().with_context(|| format!("{command:?} did not start"))?;
     if !output.status.success() {
         bail!("{command:?} failed: {}", output.status);
     }
-    executable(&String::from_utf8_lossy(&output.stdout), image.binary)
-        .with_context(|| format!("cargo names no executable of {}", image.binary))
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// The executable of a binary, from cargo's messages, one JSON document a line.
@@ -142,6 +176,17 @@ fn executable(messages: &str, binary: &str) -> Option<PathBuf> {
         .filter_map(|line| serde_json::from_str::<Value>(line).ok())
         .filter(|message| message["target"]["name"] == binary)
         .find_map(|message| message["executable"].as_str().map(PathBuf::from))
+}
+
+/// The static library, from cargo's messages.
+fn library(messages: &str) -> Option<PathBuf> {
+    messages
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+        .filter_map(|message| message["filenames"].as_array().cloned())
+        .flatten()
+        .filter_map(|file| file.as_str().map(PathBuf::from))
+        .find(|file| file.file_name().is_some_and(|name| name == LIBRARY))
 }
 
 /// Bytes of code and constants, of initialised data, and of memory that starts as zero.
@@ -187,6 +232,15 @@ mod tests {
             {\"target\":{\"name\":\"wirepath-guest\"},\"executable\":\"/t/wirepath-guest\"}\n";
         assert_eq!(executable(messages, "wirepath-guest"), Some("/t/wirepath-guest".into()));
         assert_eq!(executable(messages, "another"), None);
+    }
+
+    #[test]
+    fn library_is_found_among_the_files_of_cargos_messages() {
+        let messages = "not json\n\
+            {\"filenames\":[\"/t/libvirtio.rlib\"]}\n\
+            {\"filenames\":[\"/t/other.a\",\"/t/libwirepath_virtio.a\"]}\n";
+        assert_eq!(library(messages), Some("/t/libwirepath_virtio.a".into()));
+        assert_eq!(library("{}"), None);
     }
 
     #[test]

@@ -6,8 +6,8 @@ use clap::{ArgGroup, Args, Subcommand};
 use house::console;
 use house::context::Context;
 use model::{
-    LoadRequest, Outcome, PathFile, PathRequest, Programs, ReplayRequest, Request, RunComparison, Subject,
-    TwoHosts,
+    LoadRequest, Outcome, PathFile, PathRequest, Programs, ReplayRequest, Request, RunComparison,
+    Subject, TwoHosts,
 };
 use remote::Failure;
 use runner::{Earlier, JournalFolder, Planned, Proven};
@@ -130,9 +130,8 @@ impl ProveArgs {
             subject.file = Some(read_file(file)?);
         }
         let has_own_baseline = self.against.is_some() || self.file.is_some();
-        request.gate = has_own_baseline
-            && self.baseline.baseline.is_none()
-            && self.baseline.fail_on.is_some();
+        request.gate =
+            has_own_baseline && self.baseline.baseline.is_none() && self.baseline.fail_on.is_some();
         request.series = self.series.series();
         Ok(request)
     }

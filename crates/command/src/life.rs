@@ -187,7 +187,8 @@ impl Life {
         });
         let is_unreached = seen.counters.is_some_and(|counters| counters.packets == 0);
         let unreached = is_unreached.then(|| {
-            "no packet reached the server: check the address and the port of the client".to_owned()
+            let name = if spec.feed.is_some() { FEED } else { CLIENT };
+            format!("no packet reached the server: check the address and the port of the {name}")
         });
         let causes: Vec<String> =
             ended.into_iter().chain(self.mtus(seen)).chain(unnamed).chain(unreached).collect();

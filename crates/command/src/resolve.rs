@@ -13,7 +13,7 @@ use model::{ArmEntry, Programs, did_you_mean, is_event_count};
 use crate::spec::{
     ArmSpec, CheckedPrograms, MiddlePlace, ProgramLimits, SharedPlace, SpecError, Warmup,
 };
-use crate::switches::{At, is_place_name, is_variable};
+use crate::switches::{Act, At, is_place_name, is_variable};
 use crate::{Switch, middle};
 
 /// Figures that need no parsing.
@@ -331,11 +331,14 @@ fn resolve_arms(programs: &Programs) -> Result<Vec<ArmSpec>, SpecError> {
 
 fn resolve_far(programs: &Programs) -> Result<Option<FarEnd>, SpecError> {
     let far: Option<FarEnd> = programs.far.as_ref().map(|text| text.parse()).transpose()?;
+    let has_ssh_place = programs.at.values().any(|place| place.starts_with("ssh:"));
     match far {
         Some(peer @ FarEnd::Peer(_)) => Err(SpecError::FarPeer(peer)),
         Some(FarEnd::Ssh(_)) => Ok(far),
         _ if programs.far_address.is_some() => Err(SpecError::NoHost { key: "far-address" }),
-        _ if !programs.ssh_options.is_empty() => Err(SpecError::NoHost { key: "ssh-options" }),
+        _ if !programs.ssh_options.is_empty() && !has_ssh_place => {
+            Err(SpecError::NoHost { key: "ssh-options" })
+        }
         far => Ok(far),
     }
 }
@@ -369,6 +372,9 @@ fn resolve_middle(programs: &Programs) -> Result<Vec<MiddlePlace>, SpecError> {
 /// Errors: a switch acts at a place that is not there.
 fn check_places(spec: &CheckedPrograms) -> Result<(), SpecError> {
     for switch in spec.all_switches() {
+        if spec.is_lab() && matches!(switch.act, Act::Commands { .. }) {
+            return Err(SpecError::CommandsInLab { text: switch.to_string() });
+        }
         if let At::Place(name) = &switch.at
             && !spec.middle.iter().any(|place| place.name == *name)
         {
@@ -576,6 +582,26 @@ mod tests {
             judged("metrics=['lost_count=re:(.)','rps=re:(.)','tcp_retransmit_count']")[..3],
             ["lost_count", "rps", "tcp_retransmit_count"]
         );
+    }
+
+    #[test]
+    fn a_place_that_exists_may_name_its_interface() {
+        for text in ["this", "this@eth1", "netns:rx", "netns:rx@eth1"] {
+            assert_eq!(existing_place(text).unwrap().to_string(), text);
+        }
+        for text in ["", "rx", "netns:", "netns:@eth1", "this@", "here@eth1"] {
+            assert_eq!(existing_place(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn with_a_feed_figures_are_of_the_server_and_its_cpu_time_is_judged() {
+        let text = "feed='f'\nserver='s'\nswitches=['env:Q=-q']\nmetrics=['n=json:/n lower']\n";
+        let spec = resolve(&experiment(text)).unwrap();
+        assert_eq!(spec.figures[0].to_string(), "n=server:json:/n lower");
+        assert_eq!(spec.judged, ["n", "server_cpu_ns"]);
+        assert_eq!(spec.ready(spec.port).unwrap().to_string(), "udp:9000");
+        assert!(spec.has_server() && spec.figures_of_far().count() == 1);
     }
 
     #[test]

@@ -204,8 +204,12 @@ impl CommandSession {
         let switches = arm_switches(spec, arm);
         let of_arm = arm_spec(spec, arm);
         let mut env: BTreeMap<String, String> = of_arm.env.iter().cloned().collect();
-        let of_arms = if spec.has_server() { At::Far } else { At::Near };
-        env.extend(variables_at(&switches, &of_arms));
+        env.extend(variables_at(&switches, &At::Far));
+        let near_env = variables_at(&switches, &At::Near);
+        if !spec.has_server() {
+            // The arms are the clients.
+            env.extend(near_env.iter().cloned());
+        }
         let next = spec.port + ports.len() as u16;
         TrialTurn {
             name: arm.name.clone(),
@@ -215,11 +219,7 @@ impl CommandSession {
             },
             command: of_arm.command.clone(),
             env: env.into_iter().collect(),
-            near_env: if spec.has_server() {
-                variables_at(&switches, &At::Near)
-            } else {
-                Vec::new()
-            },
+            near_env,
             switches: switches.iter().map(ToString::to_string).collect(),
             number: *trials,
             port: if keeps { *ports.entry(arm.name.clone()).or_insert(next) } else { spec.port },

@@ -198,7 +198,6 @@ fn in_lab<R>(
 ) -> Result<(R, Vec<NotEffective>), PathError> {
     let mut already_set = Vec::new();
     let mut applied = Vec::new();
-    refuse_commands(switches)?;
     for spot in spots {
         let system = spot.system()?;
         let wanted = spot.wanted(switches, &system)?;
@@ -326,17 +325,6 @@ fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\\''"))
 }
 
-/// Errors: a pair of commands in a lab, whose undo no journal would keep.
-fn refuse_commands(switches: &[&Switch]) -> Result<(), PathError> {
-    match switches.iter().find(|switch| matches!(switch.act, Act::Commands { .. })) {
-        None => Ok(()),
-        Some(switch) => Err(PathError::Invalid {
-            what: format!("{switch} is a pair of commands, and a lab has nothing for it to change"),
-            remedy: "name existing namespaces with --near and --far".into(),
-        }),
-    }
-}
-
 /// Switches of the experiment that cannot act at a place, each with the reason.
 pub(crate) fn unusable_switches(
     spec: &CheckedPrograms,
@@ -354,9 +342,6 @@ pub(crate) fn unusable_switches(
 
 /// Tries the knob of a switch. Errors: it cannot be set.
 fn probe(switch: &Switch, spot: &Spot<'_>, is_lab: bool) -> Result<(), PathError> {
-    if is_lab {
-        refuse_commands(&[switch])?;
-    }
     let system = spot.system()?;
     for wanted in spot.wanted(&[switch], &system)? {
         for target in &wanted.targets {

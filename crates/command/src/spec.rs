@@ -53,6 +53,10 @@ pub enum SpecError {
         "switch {text}: no place is named {name}; add --at {name}=netns:NAME, or write near: or far:"
     )]
     NoPlace { text: String, name: String },
+    #[error(
+        "switch {text} is a pair of commands, and a lab has nothing for it to change; name existing places with --near and --far"
+    )]
+    CommandsInLab { text: String },
     #[error("--at {name}: {why}")]
     At { name: String, why: String },
     #[error("--arms needs switches: give --switch KNOB=VALUE or --switch env:NAME=VALUE")]
@@ -269,9 +273,14 @@ impl CheckedPrograms {
 
     /// Longest time that one trial may take.
     pub fn limit(&self) -> Duration {
-        /// Setup, warm-up, client and cleanup.
+        /// Setup, warm-up, client or feed, and cleanup.
         const STEPS: u32 = 4;
-        self.limits.ready + self.limits.step * STEPS + self.limits.grace
+        /// Server and the program beside it.
+        const STARTS: u32 = 2;
+        /// Those two, and the feed.
+        const STOPS: u32 = 3;
+        let limits = &self.limits;
+        limits.ready * STARTS + limits.step * STEPS + limits.grace * STOPS
     }
 
     /// True if the arms are servers.

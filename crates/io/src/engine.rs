@@ -80,6 +80,9 @@ pub struct EngineSpec {
     /// Datagrams that are no answers are sent by MSG_ZEROCOPY (UDP only).
     #[serde(default)]
     pub zero_copy_send: bool,
+    /// Datagrams may be fragmented on their way (UDP only).
+    #[serde(default)]
+    pub fragments: bool,
     /// Receive buffer of a UDP socket in bytes; `None` for the host's default.
     pub receive_buffer_bytes: Option<usize>,
     /// Frames of a UMEM share (AF_XDP only).
@@ -126,6 +129,7 @@ impl EngineSpec {
             busy_poll: false,
             receiving: Receiving::Direct,
             zero_copy_send: false,
+            fragments: false,
             receive_buffer_bytes: None,
             frames: 4096,
             frame_bytes: 2048,

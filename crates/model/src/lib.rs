@@ -90,9 +90,9 @@ pub use path::{Direction, Load, Path, PathError, Session, TwoHosts, TypedPath};
 pub use questions::{By, Unit};
 pub use random::Random;
 pub use request::{
-    ArmEntry, Limits, LoadRequest, PathFile, PathRequest, PlanArms, PlanLoad, PlanRequest, Programs,
-    ProgramsError, REQUEST_VERSION, ReplayRequest, Request, RequestError, Series, Subject,
-    VLAN_MASK, VLANS,
+    ArmEntry, Limits, LoadRequest, PathFile, PathRequest, PlanArms, PlanLoad, PlanRequest,
+    Programs, ProgramsError, REQUEST_VERSION, ReplayRequest, Request, RequestError, Series,
+    Subject, VLAN_MASK, VLANS,
 };
 pub use runner::{Clock, FinishedRun, Sink, Trials, resume, run};
 pub use schedule::{BlockOrder, Schedule, order};

@@ -12,15 +12,17 @@ pub fn free(file: &File, from: u64, to: u64) -> io::Result<()> {
     if to <= from {
         return Ok(());
     }
-    let out_of_range = |_| io::Error::from(io::ErrorKind::InvalidInput);
-    let offset = libc::off_t::try_from(from).map_err(out_of_range)?;
-    let len = libc::off_t::try_from(to - from).map_err(out_of_range)?;
+    let (offset, len) = (file_offset(from)?, file_offset(to - from)?);
     let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
     // SAFETY: the call takes numbers only.
     match unsafe { libc::fallocate(file.as_raw_fd(), mode, offset, len) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
+}
+
+fn file_offset(bytes: u64) -> io::Result<libc::off_t> {
+    bytes.try_into().map_err(|_| io::ErrorKind::InvalidInput.into())
 }
 
 #[cfg(test)]

@@ -96,13 +96,12 @@ mod tests {
 
     #[test]
     fn events_have_numbers_and_no_mount_is_seen() {
-        let mounts = || fs::read_to_string("/proc/self/mounts").unwrap();
-        let before = mounts();
+        let before = fs::read_to_string("/proc/self/mounts").unwrap();
         let tracefs = match Tracefs::open() {
             Ok(tracefs) => tracefs,
             Err(why) => return testkit::skip("root", why.to_string()),
         };
-        assert_eq!(mounts(), before);
+        assert_eq!(fs::read_to_string("/proc/self/mounts").unwrap(), before);
         assert!(tracefs.event_id("sched/sched_switch").unwrap() > 0);
         let error = tracefs.event_id("sched/none").unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::NotFound);

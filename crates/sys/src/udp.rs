@@ -54,6 +54,23 @@ pub fn set_gro(fd: BorrowedFd<'_>) -> io::Result<()> {
     socket::set_int(fd, libc::SOL_UDP, UDP_GRO, 1)
 }
 
+/// Lets routers and tunnels on the way fragment datagrams, which they otherwise drop with a report of their MTU.
+///
+/// Source: ip(7), IP_MTU_DISCOVER; ipv6(7), where the sender alone fragments.
+pub fn allow_fragments(fd: BorrowedFd<'_>, is_ipv6: bool) -> io::Result<()> {
+    match is_ipv6 {
+        true => socket::set_int(
+            fd,
+            libc::IPPROTO_IPV6,
+            libc::IPV6_MTU_DISCOVER,
+            libc::IPV6_PMTUDISC_DONT,
+        ),
+        false => {
+            socket::set_int(fd, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DONT)
+        }
+    }
+}
+
 /// Makes the kernel attach the number of datagrams dropped so far to each delivered one.
 pub fn set_overflow_count(fd: BorrowedFd<'_>) -> io::Result<()> {
     socket::set_int(fd, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1)

@@ -13,6 +13,9 @@ use crate::common::{
     Data, FAR_IP, LONG, Running, Spaces, enter, fail, is_installed, json, succeed, until,
 };
 
+#[path = "../receiver/mod.rs"]
+mod program;
+
 const ARMS: [&str; 5] = ["--load", "paced", "--arms", "quiet+spin+pin,quiet+bypass", "--json"];
 
 fn prove_feed(spaces: &Spaces, args: &[&str]) -> Command {
@@ -115,4 +118,30 @@ fn nothing_of_a_namespace_is_left_whenever_either_end_is_killed() {
 fn nothing_of_a_host_is_left_whenever_either_end_is_killed() {
     let Some(sshd) = Sshd::start(SBIN_PATH) else { return };
     assert_kills_leave_nothing_on_a_host(&sshd, "feed", &ENDLESS);
+}
+
+/// The page's receiver on another host, with the feed here.
+#[test]
+fn a_receiver_on_another_host_is_measured_by_the_file_of_its_page() {
+    let Some(sshd) = Sshd::start("BIN:/usr/bin:/bin") else { return };
+    let Some(receiver) = program::build(sshd.data.path(), &[]) else { return };
+    let named = "receiver.toml --far ssh:root@rx2";
+    assert_eq!(program::page_command("ssh:"), named, "the command below is the page's");
+    // The login folder is the user's own.
+    let file = program::page_file().replace("./receiver", &receiver);
+    let place = sshd.data.file("receiver.toml");
+    std::fs::write(&place, file).expect("a file");
+    let data = ["--data-dir", sshd.data.path().to_str().expect("a plain path")];
+    let limits = ["--max-blocks", "6", "--time", "100s", "--json"];
+    let mut command = sshd.near("command", &[&[&*place], &data[..], &limits].concat());
+    command.env("WIREPATH_STATE", sshd.data.file("near-state"));
+    let document = json(command);
+    for name in ["baseline", "env:N=-n", "env:C=-c 1", "env:R=-r 80", "env:Q=-q"] {
+        let arm = arm(&document, name);
+        assert_eq!(arm["failures"].as_array().map(Vec::len), Some(0), "{arm:#}");
+        for figure in ["p99_us", "p999_us", "within_1us_share", "server_cpu_ns"] {
+            assert!(arm["metrics"][figure]["median"].as_f64() > Some(0.0), "{figure}: {arm:#}");
+        }
+    }
+    sshd.assert_nothing_left();
 }

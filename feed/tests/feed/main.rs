@@ -9,3 +9,4 @@ mod foreign;
 mod hostile;
 mod late;
 mod live;
+mod receiver;

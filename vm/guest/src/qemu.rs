@@ -56,6 +56,8 @@ pub struct Boot {
     pub more: String,
     /// Additional arguments for QEMU.
     pub arguments: Vec<String>,
+    /// The card on wire `n`, if it is not virtio over mmio.
+    pub card: Option<&'static str>,
 }
 
 impl Boot {
@@ -66,7 +68,8 @@ impl Boot {
     }
 
     fn new(system: GuestSystem) -> Boot {
-        Boot { system, ip: super::link::GUEST_IP, more: String::new(), arguments: Vec::new() }
+        let ip = super::link::GUEST_IP;
+        Boot { system, ip, more: String::new(), arguments: Vec::new(), card: None }
     }
 
     pub fn reference(image: PathBuf) -> Boot {
@@ -101,6 +104,9 @@ impl Boot {
     /// The network card. Only arms that ask for packed rings are offered them; cards are otherwise
     /// equal.
     fn card(&self) -> &'static str {
+        if let Some(card) = self.card {
+            return card;
+        }
         match &self.system {
             GuestSystem::Firmware { switches, .. }
                 if switches.split(',').any(|id| id == Switch::Packed.id()) =>

@@ -91,41 +91,15 @@ impl OutsideCounts {
             }
         }
         if let Some(log) = &self.log {
-            self.add_cards(&mut figures, &log.cards);
+            for (at, card) in log.cards.iter().enumerate() {
+                add_card(&mut figures, at, card);
+            }
             self.add_log_counts(&mut figures, log);
         }
         if let Some(part) = &self.kvm {
             kvm::add_to(&mut figures, &part.events, |tracepoint| part.has(tracepoint));
         }
         figures
-    }
-
-    fn add_cards(&self, figures: &mut BTreeMap<String, f64>, cards: &[CardCounts]) {
-        for (at, card) in cards.iter().enumerate() {
-            let prefix = match at {
-                0 => "outside".to_owned(),
-                _ => format!("outside_card{at}"),
-            };
-            let mut add = |name: String, count: u64| {
-                figures.insert(format!("{prefix}_{name}_count"), count as f64);
-            };
-            for (queue, count) in &card.doorbell_counts {
-                add(format!("doorbells_queue{queue}"), *count);
-            }
-            let doorbells = model::total(card.doorbell_counts.values().copied());
-            add("doorbells".into(), doorbells);
-            add("frames_to_guest".into(), card.frames_to_guest_count);
-            add("frames_from_guest".into(), card.frames_from_guest_count);
-            add("notifications".into(), card.notification_count);
-            // Odd queues send. Source: virtio 1.2, 5.1.2.
-            let sending = card.doorbell_counts.iter().filter(|(queue, _)| *queue % 2 == 1);
-            let sending = model::total(sending.map(|(_, count)| *count));
-            if sending > 0 {
-                let share = card.frames_from_guest_count as f64 / sending as f64;
-                let suffix = if at == 0 { String::new() } else { format!("_card{at}") };
-                figures.insert(format!("frames_per_doorbell{suffix}"), share);
-            }
-        }
     }
 
     fn add_log_counts(&self, figures: &mut BTreeMap<String, f64>, log: &LogPart) {
@@ -184,35 +158,119 @@ impl OutsideCounts {
     /// Enters the log's book, and what it does not have.
     pub(crate) fn take_log(&mut self, book: Book, unread_bytes: u64) {
         let cards = book.cards();
-        let mut lacks = |what: &str| self.missing.push(what.into());
         if cards.is_empty() && book.counts.card_interrupt_count.is_none() {
-            lacks(
+            self.lacks(
                 "doorbells, frames, interrupts, stages: the log has no virtio card; without any event, QEMU was built \
                  without the back end `log` (`-trace help`)",
             );
         } else if cards.is_empty() {
-            lacks("doorbells, frames, stages: the log has no virtio card");
+            self.lacks("doorbells, frames, stages: the log has no virtio card");
         } else if !book.has_times {
-            lacks("stages, timeline: the log has no times; add `-msg timestamp=on`");
+            self.lacks("stages, timeline: the log has no times; add `-msg timestamp=on`");
         }
         if book.counts.console_character_count.is_none() {
-            lacks("console characters: the guest wrote to no serial console that has trace events");
+            self.lacks(
+                "console characters: the guest wrote to no serial console with trace events",
+            );
         }
         if cards.len() > 1 && book.counts.mmio_interrupt_count.is_some() {
-            lacks(
-                "interrupt lines by card: QEMU's event does not name the card; notifications are counted",
+            self.lacks(
+                "interrupt lines: QEMU's event does not name the card; notifications are counted",
             );
         }
         if unread_bytes > 0 {
-            lacks(&format!(
-                "events after the first 1 GiB of the log: {unread_bytes} bytes were left out"
-            ));
+            self.lacks(&format!("events in {unread_bytes} bytes of the log after the first 1 GiB"));
         }
         if book.counts.left_out_count > 0 {
             let count = book.counts.left_out_count;
-            lacks(&format!("{count} events of more queues or buffers than are followed"));
+            self.lacks(&format!("{count} events of more queues or buffers than are followed"));
         }
         let stages = book.has_times.then_some(book.stages);
         self.log = Some(LogPart { cards, counts: book.counts, stages, marks: book.marks });
+    }
+
+    fn lacks(&mut self, what: &str) {
+        self.missing.push(what.to_owned());
+    }
+}
+
+/// Adds the counts of a card.
+///
+/// - `at`: its number, in the names of all but the first.
+fn add_card(figures: &mut BTreeMap<String, f64>, at: usize, card: &CardCounts) {
+    let (prefix, suffix) = match at {
+        0 => ("outside".to_owned(), String::new()),
+        _ => (format!("outside_card{at}"), format!("_card{at}")),
+    };
+    for (queue, count) in &card.doorbell_counts {
+        figures.insert(format!("{prefix}_doorbells_queue{queue}_count"), *count as f64);
+    }
+    for (name, count) in [
+        ("doorbells", model::total(card.doorbell_counts.values().copied())),
+        ("frames_to_guest", card.frames_to_guest_count),
+        ("frames_from_guest", card.frames_from_guest_count),
+        ("notifications", card.notification_count),
+    ] {
+        figures.insert(format!("{prefix}_{name}_count"), count as f64);
+    }
+    // Odd queues send. Source: virtio 1.2, 5.1.2.
+    let sending = card.doorbell_counts.iter().filter(|(queue, _)| *queue % 2 == 1);
+    let sending = model::total(sending.map(|(_, count)| *count));
+    if sending > 0 {
+        let frames = card.frames_from_guest_count as f64 / sending as f64;
+        figures.insert(format!("frames_per_doorbell{suffix}"), frames);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::qemu::LogReader;
+
+    /// Counts of an input of the fuzz target.
+    fn counts(input: &[u8]) -> OutsideCounts {
+        let mut reader = LogReader::default();
+        reader.push(input);
+        let mut counts = OutsideCounts { baud: 9600, ..OutsideCounts::default() };
+        counts.take_log(reader.book, 0);
+        counts
+    }
+
+    #[test]
+    fn two_cards_are_told_apart_and_a_frame_of_two_buffers_is_one() {
+        let counts = counts(include_bytes!("../../fuzz/corpus/qemu_log/two_cards"));
+        let [near, far] = counts.cards().unwrap() else { panic!("{counts:?}") };
+        assert_eq!((near.frames_to_guest_count, near.buffers_to_guest_count), (1, 2));
+        assert_eq!((near.frames_from_guest_count, near.notification_count), (0, 1));
+        assert_eq!((far.frames_to_guest_count, far.frames_from_guest_count), (0, 2));
+        assert_eq!(far.doorbell_counts, BTreeMap::from([(1, 1)]));
+        let figures = counts.figures();
+        assert_eq!(figures["outside_frames_to_guest_count"], 1.0);
+        assert_eq!(figures["outside_card1_frames_from_guest_count"], 2.0);
+        assert_eq!(figures["frames_per_doorbell_card1"], 2.0);
+        assert_eq!(figures["outside_interrupts_count"], 2.0);
+        let segments = counts.segments();
+        assert_eq!(segments["doorbell_to_taken"].max() / 1000, 10);
+        assert_eq!(segments["doorbell_to_completed"].max() / 1000, 13);
+        // The doorbell is the other card's.
+        assert!(!segments.contains_key("given_to_doorbell"));
+    }
+
+    #[test]
+    fn console_and_cards_of_a_pc_are_counted() {
+        let counts = counts(include_bytes!("../../fuzz/corpus/qemu_log/pc"));
+        // A write of the divisor is no character.
+        assert_eq!(counts.figures()["outside_console_characters_count"], 1.0);
+        // One line that rises of an e1000e, a message of it, and a line of a PCnet.
+        assert_eq!(counts.interrupt_count(), Some(3));
+        assert!(counts.missing.iter().any(|what| what.contains("no virtio card")), "{counts:?}");
+        assert_eq!(counts.frame_count(), None);
+    }
+
+    #[test]
+    fn log_without_times_has_counts_and_no_stages() {
+        let counts = counts(include_bytes!("../../fuzz/corpus/qemu_log/without_times"));
+        assert!(counts.frame_count() > Some(0) && counts.segments().is_empty(), "{counts:?}");
+        assert!(counts.missing.iter().any(|what| what.contains("timestamp=on")), "{counts:?}");
     }
 }

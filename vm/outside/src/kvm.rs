@@ -85,24 +85,27 @@ pub(crate) fn add_to(
     events: &KvmEvents,
     has: impl Fn(&str) -> bool,
 ) {
-    let mut add = |name: String, value: u64| *figures.entry(name).or_insert(0.0) += value as f64;
     if has("kvm_exit") {
-        add("outside_exits_count".into(), total(events, KvmEvent::Exit).count);
+        add(figures, "outside_exits_count".into(), total(events, KvmEvent::Exit).count);
         for (detail, sum) in by_detail(events, KvmEvent::Exit) {
-            add(format!("outside_exits_{}_count", reason(detail)), sum.count);
+            add(figures, format!("outside_exits_{}_count", reason(detail)), sum.count);
         }
     }
     if has("kvm_entry") {
-        add("outside_exits_ns".into(), total(events, KvmEvent::Exit).ns);
+        add(figures, "outside_exits_ns".into(), total(events, KvmEvent::Exit).ns);
         for (detail, sum) in by_detail(events, KvmEvent::Exit) {
-            add(format!("outside_exits_{}_ns", reason(detail)), sum.ns);
+            add(figures, format!("outside_exits_{}_ns", reason(detail)), sum.ns);
         }
     }
     if has("kvm_userspace_exit") {
         let all = total(events, KvmEvent::ToProcess).count;
-        add("outside_process_exits_count".into(), all);
+        add(figures, "outside_process_exits_count".into(), all);
         for (detail, sum) in by_detail(events, KvmEvent::ToProcess) {
-            add(format!("outside_process_exits_{}_count", process_reason(detail)), sum.count);
+            add(
+                figures,
+                format!("outside_process_exits_{}_count", process_reason(detail)),
+                sum.count,
+            );
         }
     }
     for (tracepoint, name, event) in [
@@ -112,18 +115,23 @@ pub(crate) fn add_to(
         ("kvm_fast_mmio", "outside_fast_doorbells_count", KvmEvent::Doorbell),
     ] {
         if has(tracepoint) {
-            add(name.into(), total(events, event).count);
+            add(figures, name.into(), total(events, event).count);
         }
     }
     if has("kvm_vcpu_wakeup") {
         let (halted, polled) = (total(events, KvmEvent::Halted), total(events, KvmEvent::Polled));
-        add("outside_halts_count".into(), halted.count.saturating_add(polled.count));
-        add("outside_halts_polled_count".into(), polled.count);
-        add("outside_halted_ns".into(), halted.ns.saturating_add(polled.ns));
+        add(figures, "outside_halts_count".into(), halted.count.saturating_add(polled.count));
+        add(figures, "outside_halts_polled_count".into(), polled.count);
+        add(figures, "outside_halted_ns".into(), halted.ns.saturating_add(polled.ns));
     }
     for (name, count) in places(events, &has) {
-        add(name, count);
+        add(figures, name, count);
     }
+}
+
+/// Two reasons may have one name.
+fn add(figures: &mut BTreeMap<String, f64>, name: String, value: u64) {
+    *figures.entry(name).or_insert(0.0) += value as f64;
 }
 
 /// Accesses by port or address, the most frequent ones; the others in a sum.
@@ -150,4 +158,59 @@ fn places(events: &KvmEvents, has: impl Fn(&str) -> bool) -> Vec<(String, u64)> 
         places.push(("outside_other_places_count".into(), others));
     }
     places
+}
+
+#[cfg(test)]
+mod tests {
+    use sys::bpf::kvm::KvmSum;
+
+    use super::*;
+
+    fn sum(thread: u32, event: KvmEvent, detail: u64, count: u64, ns: u64) -> KvmSum {
+        KvmSum { thread, event, detail, count, ns }
+    }
+
+    fn figures(sums: Vec<KvmSum>, absent: &str) -> BTreeMap<String, f64> {
+        let mut figures = BTreeMap::new();
+        let events = KvmEvents { sums, ..KvmEvents::default() };
+        add_to(&mut figures, &events, |tracepoint| tracepoint != absent);
+        figures
+    }
+
+    #[test]
+    fn exits_of_all_threads_add_up_by_the_name_of_their_reason() {
+        let sums = vec![
+            sum(1, KvmEvent::Exit, AMD << 32 | 0x7b, 5, 500),
+            sum(2, KvmEvent::Exit, AMD << 32 | 0x7b, 1, 100),
+            // Both are exceptions.
+            sum(2, KvmEvent::Exit, AMD << 32 | 0x41, 2, 20),
+            sum(2, KvmEvent::Exit, AMD << 32 | 0x4e, 3, 30),
+            sum(2, KvmEvent::Exit, INTEL << 32 | 0x7b, 1, 1),
+            sum(1, KvmEvent::ToProcess, 2, 4, 0),
+            sum(1, KvmEvent::ToProcess, -4_i64 as u64, 1, 0),
+        ];
+        let figures = figures(sums, "kvm_entry");
+        assert_eq!(figures["outside_exits_count"], 12.0);
+        assert_eq!(figures["outside_exits_io_count"], 6.0);
+        assert_eq!(figures["outside_exits_exception_count"], 5.0);
+        assert_eq!(figures["outside_exits_reason_0x7b_count"], 1.0);
+        assert_eq!(figures["outside_process_exits_interrupted_count"], 1.0);
+        assert_eq!(figures["outside_process_exits_io_count"], 4.0);
+        // Without the event of an entry there are no times.
+        assert!(
+            figures
+                .keys()
+                .all(|name| !name.starts_with("outside_exits") || name.ends_with("_count"))
+        );
+    }
+
+    #[test]
+    fn sixteen_places_are_named_and_the_others_summed() {
+        let ports = (0..20).map(|port| sum(1, KvmEvent::PortWrite, port, 100 - port, 0)).collect();
+        let figures = figures(ports, "");
+        let named = figures.keys().filter(|name| name.starts_with("outside_port_")).count();
+        assert_eq!(named, 16);
+        assert_eq!(figures["outside_port_0x0_write_count"], 100.0);
+        assert_eq!(figures["outside_other_places_count"], 84.0 + 83.0 + 82.0 + 81.0);
+    }
 }

@@ -23,4 +23,4 @@ pub use size::ImageSize;
 /// Events of KVM.
 pub use sys::bpf::kvm::{KvmEvent, KvmEvents};
 pub use threads::{ThreadCounts, ThreadRole};
-pub use watch::{OutsideWatch, Target};
+pub use watch::{OutsideWatch, WatchTarget as Target};

@@ -30,14 +30,9 @@ impl ImageSize {
     /// The file cannot be read, is no ELF file, or has no sections (it was stripped of them).
     pub fn read(image: &Path) -> io::Result<ImageSize> {
         Self::parse(&host::user_file::read(image, IMAGE_BYTES_MAX)?)
-            .map_err(|why| io::Error::new(io::ErrorKind::InvalidData, why))
     }
 
-    /// As [`Self::read`], from bytes.
-    ///
-    /// # Errors
-    /// The reason as a sentence.
-    pub fn parse(image: &[u8]) -> Result<ImageSize, String> {
+    fn parse(image: &[u8]) -> io::Result<ImageSize> {
         let elf = Elf::new(image)?;
         let (table, entry_bytes, count) = if elf.is_wide {
             (elf.number(0x28, 8)?, elf.number(0x3a, 2)?, elf.number(0x3c, 2)?)
@@ -45,14 +40,14 @@ impl ImageSize {
             (elf.number(0x20, 4)?, elf.number(0x2e, 2)?, elf.number(0x30, 2)?)
         };
         if count == 0 {
-            return Err("the image has no sections; give the file that the linker wrote".into());
+            return Err(invalid("the image has no sections; give the file that the linker wrote"));
         }
         let mut size = ImageSize::default();
         for section in 0..count {
             let at = section
                 .checked_mul(entry_bytes)
                 .and_then(|offset| offset.checked_add(table))
-                .ok_or("the image's table of sections is out of range")?;
+                .ok_or_else(|| invalid("the image's table of sections is out of range"))?;
             let kind = elf.field(at, 4, 4)?;
             let (flags, bytes) = if elf.is_wide {
                 (elf.field(at, 8, 8)?, elf.field(at, 32, 8)?)
@@ -80,34 +75,41 @@ struct Elf<'a> {
 }
 
 impl<'a> Elf<'a> {
-    fn new(bytes: &'a [u8]) -> Result<Self, String> {
+    fn new(bytes: &'a [u8]) -> io::Result<Self> {
         if !bytes.starts_with(b"\x7fELF") {
-            return Err("it is not an ELF file".into());
+            return Err(invalid("it is not an ELF file"));
         }
         match (bytes.get(4), bytes.get(5)) {
             (Some(class @ 1..=2), Some(order @ 1..=2)) => {
                 Ok(Elf { bytes, is_wide: *class == 2, is_big_endian: *order == 2 })
             }
-            _ => Err("it is an ELF file of an unknown class or byte order".into()),
+            _ => Err(invalid("it is an ELF file of an unknown class or byte order")),
         }
     }
 
-    fn field(&self, at: u64, offset: u64, len: usize) -> Result<u64, String> {
+    fn field(&self, at: u64, offset: u64, len: usize) -> io::Result<u64> {
         self.number(at.saturating_add(offset), len)
     }
 
     /// A number of `len` bytes, eight at most.
-    fn number(&self, at: u64, len: usize) -> Result<u64, String> {
+    fn number(&self, at: u64, len: usize) -> io::Result<u64> {
         let part = usize::try_from(at)
             .ok()
             .and_then(|at| self.bytes.get(at..at.checked_add(len)?))
-            .ok_or_else(|| format!("the image ends before byte {at}, which its headers name"))?;
-        let add = |all: u64, byte: &u8| all << 8 | u64::from(*byte);
+            .ok_or_else(|| {
+                invalid(&format!("the image ends before byte {at}, which its headers name"))
+            })?;
+        let mut word = [0; 8];
+        word[..len].copy_from_slice(part);
         if self.is_big_endian {
-            return Ok(part.iter().fold(0, add));
+            word[..len].reverse();
         }
-        Ok(part.iter().rev().fold(0, add))
+        Ok(u64::from_le_bytes(word))
     }
+}
+
+fn invalid(why: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, why)
 }
 
 #[cfg(test)]
@@ -131,9 +133,12 @@ mod tests {
         assert_eq!(size, ImageSize { text_bytes: text, data_bytes: data, bss_bytes: bss });
     }
 
+    fn said(image: &[u8]) -> String {
+        ImageSize::parse(image).unwrap_err().to_string()
+    }
+
     #[test]
     fn files_that_are_no_images_are_refused_with_the_reason() {
-        let said = |bytes: &[u8]| ImageSize::parse(bytes).unwrap_err();
         assert_eq!(said(b"MZ"), "it is not an ELF file");
         assert!(said(b"\x7fELF").contains("unknown class"));
         assert!(said(b"\x7fELF\x02\x01").contains("ends before byte 40"));

@@ -87,12 +87,11 @@ mod tests {
     #[test]
     fn threads_are_told_apart_by_name_and_by_what_they_ran() {
         let vcpus = BTreeSet::from([9]);
-        let named = |id, name| role(1, id, name, &vcpus);
-        assert_eq!(named(1, "qemu-system-x86"), ThreadRole::Main);
-        assert_eq!(named(9, "qemu-system-x86"), ThreadRole::Vcpu);
-        assert_eq!(named(3, "CPU 0/TCG"), ThreadRole::Vcpu);
-        assert_eq!(named(4, "IO iothread0"), ThreadRole::Io);
-        assert_eq!(named(5, "call_rcu"), ThreadRole::Other);
+        assert_eq!(role(1, 1, "qemu-system-x86", &vcpus), ThreadRole::Main);
+        assert_eq!(role(1, 9, "qemu-system-x86", &vcpus), ThreadRole::Vcpu);
+        assert_eq!(role(1, 3, "CPU 0/TCG", &vcpus), ThreadRole::Vcpu);
+        assert_eq!(role(1, 4, "IO iothread0", &vcpus), ThreadRole::Io);
+        assert_eq!(role(1, 5, "call_rcu", &vcpus), ThreadRole::Other);
     }
 
     #[test]

@@ -86,6 +86,10 @@ fn interval(thread: u64, name: &str, begin_ns: u64, ns: u64) -> Value {
 mod tests {
     use super::*;
 
+    fn first<'a>(events: &'a [Value], phase: &str) -> &'a Value {
+        events.iter().find(|event| event["ph"] == phase).unwrap()
+    }
+
     #[test]
     fn both_clocks_meet_on_one_axis() {
         let mark =
@@ -93,10 +97,12 @@ mod tests {
         let exit = KvmSpan { begin_ns: 3_000, end_ns: 3_500, reason: 30 | 1 << 32, thread: 77 };
         let trace: Value = serde_json::from_str(&trace(&[mark], &[exit], 2_000)).unwrap();
         let events = trace["traceEvents"].as_array().unwrap();
-        let find = |phase| events.iter().find(|event| event["ph"] == phase).unwrap();
-        assert_eq!(find("i")["ts"], 3.0);
-        assert_eq!((&find("X")["ts"], &find("X")["dur"]), (&json!(3.0), &json!(0.5)));
-        assert_eq!(find("X")["name"], "io");
+        assert_eq!(first(events, "i")["ts"], 3.0);
+        assert_eq!(
+            (&first(events, "X")["ts"], &first(events, "X")["dur"]),
+            (&json!(3.0), &json!(0.5))
+        );
+        assert_eq!(first(events, "X")["name"], "io");
         let rows: Vec<_> = events.iter().filter(|event| event["ph"] == "M").collect();
         assert_eq!(rows[1]["args"]["name"], "exits of vCPU 0");
         assert_eq!(rows.len(), 2);

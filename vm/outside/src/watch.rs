@@ -16,7 +16,7 @@ const KVM_MACHINE: &str = "anon_inode:kvm-vm";
 
 /// The machine to watch.
 #[derive(Debug, Clone)]
-pub struct Target {
+pub struct WatchTarget {
     /// Process of the VMM.
     pub pid: u32,
     /// File of [`qemu_arguments`](crate::qemu_arguments); `None` if the machine is not QEMU's, or is not traced.
@@ -28,7 +28,7 @@ pub struct Target {
 /// Counts a machine's events until [`Self::end`].
 #[derive(Debug)]
 pub struct OutsideWatch {
-    target: Target,
+    target: WatchTarget,
     began: ProgramSample,
     log: Option<TraceLog>,
     /// The reason, if it cannot be counted.
@@ -40,7 +40,7 @@ impl OutsideWatch {
     ///
     /// # Errors
     /// There is no such process, or the log cannot be opened.
-    pub fn begin(target: &Target) -> Result<Self, OutsideError> {
+    pub fn begin(target: &WatchTarget) -> Result<Self, OutsideError> {
         let sample = ProgramSample::take(target.pid)?;
         let kvm = count_kvm(&sample);
         // After the programs, which take tens of milliseconds to attach.
@@ -125,13 +125,16 @@ const OF_PROCESSOR: [&str; 3] = ["kvm_exit", "kvm_entry", "kvm_inj_virq"];
 
 /// True if a guest ran and none of [`OF_PROCESSOR`] told of it.
 fn is_silent(events: &KvmEvents) -> bool {
-    let has = |event| events.sums.iter().any(|sum| sum.event == event);
-    !events.sums.is_empty() && !has(KvmEvent::Exit) && !has(KvmEvent::Injected)
+    let mut sums = events.sums.iter();
+    !events.sums.is_empty()
+        && !sums.any(|sum| matches!(sum.event, KvmEvent::Exit | KvmEvent::Injected))
 }
 
 /// Threads that ran a virtual CPU. Any thread may raise an interrupt.
 fn vcpus(counts: &OutsideCounts) -> BTreeSet<u32> {
     let sums = counts.kvm_events().map(|events| &events.sums[..]).unwrap_or_default();
-    let is_run = |event| !matches!(event, KvmEvent::Line | KvmEvent::Message);
-    sums.iter().filter(|sum| is_run(sum.event)).map(|sum| sum.thread).collect()
+    sums.iter()
+        .filter(|sum| !matches!(sum.event, KvmEvent::Line | KvmEvent::Message))
+        .map(|sum| sum.thread)
+        .collect()
 }

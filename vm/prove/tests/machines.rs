@@ -87,7 +87,7 @@ fn two_changes_are_taken_apart_and_no_ping_is_lost() {
     for (name, prints) in DECOMPOSED.iter().zip([true, false, true, false]) {
         let m = opened.trial(name);
         assert_eq!((value(&m, "lost_count"), m.counters["sent_count"]), (0.0, 10), "{name}");
-        assert_eq!(m.start.is_some(), true, "machines stay from trial to trial");
+        assert!(m.start.is_some(), "machines stay from trial to trial");
         for metric in ["rtt_ns_min", "rtt_ns_mean", "rtt_ns_max", "cpu_ns_per_packet"] {
             assert!(value(&m, metric) > 0.0, "{name}: {metric}");
         }

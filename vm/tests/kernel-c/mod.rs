@@ -27,13 +27,35 @@ pub(crate) fn image(name: &str) -> Option<PathBuf> {
     Some(image)
 }
 
+/// An image of the driver for C. As [`image`]; `None`, with a skip, also if the library is not built.
+#[track_caller]
+#[allow(dead_code, reason = "not all test programs use the library")]
+pub(crate) fn library_image(name: &str) -> Option<PathBuf> {
+    if !library().is_file() {
+        testkit::skip("aarch64", "no libwirepath_virtio.a; run `cargo xtask firmware`");
+        return None;
+    }
+    image(name)
+}
+
+/// The project's root.
+fn root() -> PathBuf {
+    let above = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
+    let root = above.into_iter().find(|folder| folder.join("vm/tests/kernel-c").is_dir());
+    root.expect("this file is in the repository").to_owned()
+}
+
+fn library() -> PathBuf {
+    root().join("target/firmware/libwirepath_virtio.a")
+}
+
 /// Builds all images into `folder`.
 fn build(folder: &Path) {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .ancestors()
-        .map(|above| above.join("vm/tests/kernel-c/build.sh"))
-        .find(|script| script.is_file())
-        .expect("the script is in this repository");
-    let built = Command::new("sh").arg(script).arg(folder).output().expect("sh starts");
+    let mut command = Command::new("sh");
+    command.arg(root().join("vm/tests/kernel-c/build.sh")).arg(folder);
+    if let (true, Some(folder)) = (library().is_file(), library().parent()) {
+        command.arg(folder);
+    }
+    let built = command.output().expect("sh starts");
     assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
 }

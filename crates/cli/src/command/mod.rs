@@ -29,7 +29,8 @@ pub(crate) fn run(context: &Context, args: &CommandArgs) -> Result<(), Failure> 
             (programs, Some(resumed))
         }
     };
-    let names_no_figure = programs.metrics.is_empty() && programs.adapter.is_none();
+    let has_figures = programs.adapter.is_some() || programs.load.is_some();
+    let names_no_figure = programs.metrics.is_empty() && !has_figures;
     let request = args.request(programs)?;
     let terminal = Terminal::open(context, args.live.live)?;
     let runner = runner(context, args.state.journal(), &terminal);

@@ -3,14 +3,17 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod compare;
+mod feeds;
 mod gate;
 mod ipv6;
 mod knobs;
 mod one_client;
+mod origins;
 mod outputs;
 mod own;
 mod programs;
 mod resume;
+mod service;
 mod trouble;
 
 use std::fs;

@@ -131,6 +131,64 @@ fn server_at_a_far_host_is_measured_there_with_its_settings() {
     sshd.assert_nothing_left();
 }
 
+/// UDP server that ends by itself after so many datagrams, prints their number and writes it to a file, too.
+const COUNTING: &str = r#"
+import json, os, socket
+server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+server.bind(("", int(os.environ["WIREPATH_PORT"])))
+wanted = int(os.environ["COUNT"])
+for _ in range(wanted):
+    server.recv(2048)
+open(os.environ["REPORT"], "w").write(json.dumps({"interface": os.environ["WIREPATH_INTERFACE"], "count": wanted}))
+print("its secret is 7;", "count", wanted, flush=True)
+"#;
+
+/// Sends datagrams for ever.
+const FEED: &str = r#"
+import os, socket, time
+feed = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+while True:
+    feed.sendto(b"x", (os.environ["WIREPATH_FAR"], int(os.environ["WIREPATH_PORT"])))
+    time.sleep(0.001)
+"#;
+
+#[test]
+fn a_server_at_a_far_host_ends_a_trial_and_its_figures_are_taken_there() {
+    let Some(sshd) = Sshd::start("BIN:/usr/sbin:/usr/bin:/bin") else { return };
+    if sshd.programs().is_none() {
+        return;
+    }
+    let (server, feed, report) =
+        (sshd.data.file("count.py"), sshd.data.file("feed.py"), sshd.data.file("report.json"));
+    fs::write(&server, COUNTING).expect("a script");
+    fs::write(&feed, FEED).expect("a script");
+    let server = format!("REPORT={report} exec python3 {server}");
+    let (feed, file) =
+        (format!("exec python3 {feed}"), format!("n_count=file:{report}:json:/count"));
+    let beside =
+        "trap 'echo saw $WIREPATH_FAR_INTERFACE 3; exit' INT; while :; do sleep 0.05; done";
+    let args = ["--server", &server, "--feed", &feed, "--arm", "baseline:COUNT=50"];
+    let figures = ["--metric", "got_count=server:re:count ([0-9]+)", "--metric", &file];
+    let witness = ["--beside", beside, "--beside-ready", "sleep:50"];
+    let witness = [&witness[..], &["--metric", "saw_count=beside:re:saw vb ([0-9]+)"]].concat();
+    let more = ["--arm", "b:COUNT=80", "--time", "100s", "--max-blocks", "6", "--json"];
+    let document = json(sshd.command(&[&args[..], &figures, &witness, &more].concat()));
+    for (name, count) in [("baseline", 50.0), ("baseline again", 50.0), ("b", 80.0)] {
+        let arm = arm(&document, name);
+        assert_eq!(arm["failures"].as_array().map(Vec::len), Some(0), "{arm:#}");
+        let median = |metric: &str| arm["metrics"][metric]["median"].as_f64();
+        assert_eq!((median("got_count"), median("n_count")), (Some(count), Some(count)), "{arm:#}");
+        assert_eq!(median("saw_count"), Some(3.0));
+        assert!(
+            median("server_cpu_ns") > Some(1e6) && median("feed_cpu_ns") > Some(0.0),
+            "{arm:#}"
+        );
+    }
+    let written = fs::read_to_string(&report).expect("it was written there");
+    assert!(written.contains("\"interface\": \"vb\""), "{written}");
+    sshd.assert_nothing_left();
+}
+
 /// Without `wirepath`, and with the tools of an administrator.
 const TOOLS_PATH: &str = "/usr/sbin:/usr/bin:/bin";
 

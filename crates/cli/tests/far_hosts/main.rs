@@ -5,6 +5,7 @@ mod command;
 #[path = "../common/mod.rs"]
 mod common;
 mod fleet;
+mod middle;
 mod peers;
 mod random;
 mod stranger;

@@ -64,3 +64,11 @@ fn settings_are_applied_and_restored() {
     #[cfg(feature = "feed")]
     feed::counts_interrupts_by_cpu_while_they_move_with_the_plan(&rig);
 }
+
+#[cfg(feature = "feed")]
+#[test]
+fn interrupts_on_and_beside_the_cpu_of_a_receiver_are_two_arms_with_its_times() {
+    if let Some(rig) = machine::boot(&["ip", "ethtool", "ping"]) {
+        feed::times_interrupts_on_and_beside_the_cpu_of_a_receiver(&rig);
+    }
+}

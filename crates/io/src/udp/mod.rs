@@ -102,6 +102,13 @@ impl UdpEngine {
             udp::set_receive_stamps(first, spec.stamps)
                 .map_err(system_error(local, "SO_TIMESTAMPING"))?;
         }
+        if spec.fragments {
+            let is_ipv6 = local.ip.is_ipv6();
+            for socket in &sockets {
+                udp::allow_fragments(socket.as_fd(), is_ipv6)
+                    .map_err(system_error(local, "IP_MTU_DISCOVER"))?;
+            }
+        }
         udp::set_overflow_count(first).map_err(system_error(local, "SO_RXQ_OVFL"))?;
         let single = spec.batch <= 1 && !spec.gso && spec.stamps == Stamps::Off;
         let batch = spec.batch.max(1);

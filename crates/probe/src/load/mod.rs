@@ -187,6 +187,7 @@ fn datagrams(
     let engine = EngineSpec {
         batch,
         receive_buffer_bytes: Some(RECEIVE_BUFFER_BYTES),
+        fragments: true,
         ..EngineSpec::plain(EngineKind::Udp)
     };
     let session = Some(crate::random_session().map_err(LoadError::Random)?);

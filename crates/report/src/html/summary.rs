@@ -39,7 +39,7 @@ pub(super) fn bars(title: &str, chart: &BarChart, at: usize) -> Markup {
     let longest = chart.bars.iter().map(|bar| bar.text.chars().count()).max().unwrap_or(0) as f64;
     let paint = |canvas: &mut Canvas, page: Page| {
         let (left, size) = if page == Page::Wide { (190.0, 12.5) } else { (110.0, 11.0) };
-        let chars_max = page.pick([28, 17]);
+        let chars_max = page.pick([28, 14]);
         let width = page.width() - left - FIGURE.max(2.0 * MARGIN + CHARACTER * size * longest);
         canvas.line(&[(left, 0.0), (left, height)], GRID, 1.0);
         for (row, bar) in chart.bars.iter().enumerate() {

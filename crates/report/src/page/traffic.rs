@@ -32,16 +32,24 @@ pub(super) fn traffic(outcome: &Outcome) -> Option<Traffic> {
         return None;
     }
     let charts = [rates(&arms, is_both_ways), round_trips(&arms), jitter(&arms)];
+    let charts = charts.into_iter().flatten().collect();
+    let figures: Vec<_> = arms.iter().map(|arm| figures(arm, is_both_ways)).collect();
+    let columns = labels(is_both_ways).into_iter().enumerate();
+    let columns: Vec<(usize, &str)> =
+        columns.filter(|(at, _)| figures.iter().any(|row| row[*at].is_some())).collect();
+    let shown =
+        |row: &Vec<Option<String>>| columns.iter().map(|(at, _)| row[*at].clone()).collect();
     Some(Traffic {
-        charts: charts.into_iter().flatten().collect(),
-        labels: labels(is_both_ways).map(str::to_owned).to_vec(),
-        rows: arms.iter().map(|arm| (arm.label(), figures(arm, is_both_ways))).collect(),
+        charts,
+        labels: columns.iter().map(|(_, label)| (*label).to_owned()).collect(),
+        rows: arms.iter().map(|arm| arm.label()).zip(figures.iter().map(shown)).collect(),
     })
 }
 
+/// Of all columns; those in which no arm has a figure are left out.
 fn labels(is_both_ways: bool) -> [&'static str; 7] {
     let [first, second] = if is_both_ways { ["forth", "back"] } else { ["received", "lost"] };
-    ["sent", first, second, "rtt min", "rtt mean", "rtt max", "jitter"]
+    [first, second, "rtt min", "rtt mean", "rtt max", "jitter", "sent"]
 }
 
 fn figures(arm: &ArmOutcome, is_both_ways: bool) -> Vec<Option<String>> {
@@ -54,13 +62,13 @@ fn figures(arm: &ArmOutcome, is_both_ways: bool) -> Vec<Option<String>> {
     let rtt = arm.latency.get(ROUND_TRIP);
     let time = |ns: Option<u64>| ns.map(|ns| units::value(ns as f64, "ns"));
     vec![
-        sent_bps(arm).map(|bps| units::value(bps, "bps")),
         text(first),
         text(second),
         time(rtt.map(|rtt| rtt.min_ns)),
         time(rtt.and_then(|rtt| rtt.mean_ns)),
         time(rtt.map(|rtt| rtt.max_ns)),
         text("jitter_ns"),
+        sent_bps(arm).map(|bps| units::value(bps, "bps")),
     ]
 }
 

@@ -148,10 +148,10 @@ fn arm_row(row: &Row, is_narrow: bool) -> Vec<Cell> {
     ]
 }
 
-/// A table of rates, round trips and jitter. All columns but the rates are left out where there is no room.
+/// A table of rates, round trips and jitter. All columns but the first two are left out where there is no room.
 fn traffic(screen: &mut Screen, traffic: &Traffic) {
     let labels = traffic.labels.iter().enumerate();
-    let labels = labels.map(|(at, label)| format!(">{label}{}", if at < 3 { "" } else { "?" }));
+    let labels = labels.map(|(at, label)| format!(">{label}{}", if at < 2 { "" } else { "?" }));
     let columns: Vec<String> = std::iter::once("arm".to_owned()).chain(labels).collect();
     let rows = traffic.rows.iter().map(|(arm, figures)| {
         let figures = figures.iter().map(|text: &Option<String>| Cell::or_dash(text.as_deref()));

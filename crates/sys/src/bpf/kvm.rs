@@ -200,7 +200,6 @@ impl KvmCounter {
     }
 
     fn spans(&self) -> Result<Vec<KvmSpan>, BpfError> {
-        let failed = |why| map_error("spans", "mapped", why);
         let map = self.loaded.handle("spans")?;
         let read = Arc::new(Mutex::new(Vec::new()));
         let into = read.clone();
@@ -210,11 +209,15 @@ impl KvmCounter {
                 into.lock().unwrap_or_else(PoisonError::into_inner).extend(kvm_span(bytes));
                 0
             })
-            .map_err(failed)?;
-        builder.build().map_err(failed)?.consume().map_err(failed)?;
+            .map_err(span_error)?;
+        builder.build().map_err(span_error)?.consume().map_err(span_error)?;
         let mut spans = read.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(std::mem::take(&mut *spans))
     }
+}
+
+fn span_error(why: libbpf_rs::Error) -> BpfError {
+    map_error("spans", "mapped", why)
 }
 
 /// Numbers of the tracepoints by program, and those that are absent.

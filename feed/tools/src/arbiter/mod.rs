@@ -185,7 +185,7 @@ pub enum MessageArrival {
     Refused,
 }
 
-/// An open gap.
+/// Missing messages of a domain that follow one another: a gap that is open, or a closed one in a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OpenGap {
     /// Domain that misses them.

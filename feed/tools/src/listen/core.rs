@@ -7,9 +7,9 @@ use market::twse::Telegrams;
 use market::{itch, mold};
 
 use super::content::{Content, Present};
-use super::interval::{Counts, LineStats, ListenInterval, TopRow};
+use super::interval::{Counts, GapList, LineStats, ListenInterval, TopRow};
 use super::line::LineTrack;
-use crate::arbiter::{Arbiter, ArbiterDelivery, ArbiterLimits, FeedLine, SequenceDomain};
+use crate::arbiter::{Arbiter, ArbiterDelivery, ArbiterLimits, FeedLine, OpenGap, SequenceDomain};
 use crate::late::Now;
 use crate::messages::{self, Digest};
 use crate::protocol::{Protocol, ProtocolEvidence, evidence};
@@ -56,6 +56,7 @@ pub(super) struct Sink {
     pub(super) undecoded: u64,
     pub(super) digests: Option<Vec<(SequenceDomain, Digest)>>,
     pub(super) has_ended: bool,
+    gaps: GapList,
     /// CLOCK_REALTIME of the delivery in progress.
     real_ns: u64,
     base: Base,
@@ -104,6 +105,7 @@ impl Sink {
             undecoded: 0,
             digests: has_digests.then(Vec::new),
             has_ended: false,
+            gaps: GapList::default(),
             real_ns: 0,
             base: Base::default(),
         }
@@ -118,7 +120,14 @@ impl Sink {
         quality: Option<&mut Quality>,
         present: Option<&Present<'_>>,
     ) {
-        let ArbiterDelivery::Message { domain, sequence, message, .. } = delivery else { return };
+        let (domain, sequence, message) = match delivery {
+            ArbiterDelivery::Message { domain, sequence, message, .. } => {
+                (domain, sequence, message)
+            }
+            ArbiterDelivery::Gap { domain, first, count, .. } => {
+                return self.gaps.add(OpenGap { domain, first, count });
+            }
+        };
         self.digest(domain, sequence, message);
         let content = match present {
             Some(present) if std::ptr::eq(present.bytes, message) => present.content,
@@ -256,6 +265,7 @@ impl Core {
                 .map(|(domain, digest)| (*domain, digest.to_string()))
                 .collect(),
             has_ended: self.sink.has_ended,
+            gaps: self.sink.gaps.clone(),
         }
     }
 

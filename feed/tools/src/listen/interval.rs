@@ -6,7 +6,7 @@ use hdrhistogram::Histogram;
 use market::twse::Price;
 use model::latency_histogram;
 
-use crate::arbiter::{DomainStats, LineCounts, SequenceDomain, Totals};
+use crate::arbiter::{DomainStats, LineCounts, OpenGap, SequenceDomain, Totals};
 use crate::late::LateList;
 use crate::quality::Quality;
 use crate::recovery;
@@ -81,6 +81,25 @@ pub struct TopRow {
     pub cumulative_volume: u64,
 }
 
+/// Missing messages by their place, the first [`GapList::MAX`] gaps.
+#[derive(Debug, Clone, Default)]
+pub struct GapList {
+    pub gaps: Vec<OpenGap>,
+    /// Gaps beyond the list.
+    pub beyond_count: u64,
+}
+
+impl GapList {
+    /// Gaps in the list: 24 KiB.
+    pub const MAX: usize = 1024;
+
+    /// Adds a gap that was closed.
+    #[cold]
+    pub(super) fn add(&mut self, gap: OpenGap) {
+        if self.gaps.len() < Self::MAX { self.gaps.push(gap) } else { self.beyond_count += 1 }
+    }
+}
+
 /// All counts since the start.
 #[derive(Debug, Clone, Default)]
 pub struct Counts {
@@ -110,6 +129,7 @@ pub struct Counts {
     pub digests: Vec<(SequenceDomain, String)>,
     /// The end of the feed was received (telegram 000000).
     pub has_ended: bool,
+    pub gaps: GapList,
 }
 
 impl Counts {

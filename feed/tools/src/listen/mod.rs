@@ -35,7 +35,7 @@ use super::pitfalls::{self, ReceiverConfig};
 use super::protocol::Protocol;
 
 pub use self::error::ListenError;
-pub use self::interval::{Counts, LineStats, ListenInterval, TopRow};
+pub use self::interval::{Counts, GapList, LineStats, ListenInterval, TopRow};
 pub use self::recorded::{RecordedError, RecordedPlan, Recording, read};
 pub use self::report::{
     LineReport, ListenDocument, ListenReport, LiveDocument, Percentiles, Refused,

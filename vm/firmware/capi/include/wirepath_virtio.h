@@ -2,7 +2,8 @@
  *
  * The library allocates nothing, waits for nothing but a reset (100,000 reads at most), has no lock and no thread: one call
  * at a time for each card, so mask the card's interrupt around calls outside of its handler. It uses no floating-point
- * register. Each index, number and length that the card supplies is checked.
+ * register. wpv_start_mmio, wpv_start_pci and wpv_restart need 16 KiB of stack, the others 1 KiB. Each index, number and
+ * length that the card supplies is checked.
  *
  * Four verbs move frames: rx_post, rx_take, tx_post, tx_reap. A frame belongs either to the caller (from wpv_rx_take or
  * wpv_frame_take on) or to the driver (from wpv_rx_post, wpv_tx_post or wpv_frame_free on).
@@ -23,7 +24,7 @@ extern "C" {
 #define WPV_STATE_BYTES 8192
 /* Frames of a card with rings of `ring` slots. */
 #define WPV_POOL_FRAMES(ring) (2 * (ring) + ((ring) < 16 ? (ring) : 16))
-/* Bytes of memory, aligned to 4096, that suffice for rings of `ring` slots, 2 to 256. 13,312 for 2, 304,128 for 64. */
+/* Bytes of memory, aligned to 4096, that suffice for rings of `ring` slots, 2 to 256. 13,312 for 2, 303,616 for 64. */
 #define WPV_MEMORY_BYTES(ring) ((2080 * WPV_POOL_FRAMES(ring) + 52 * (ring) + 640 + 511) / 512 * 512)
 
 enum wpv_error {
@@ -159,7 +160,8 @@ uint32_t wpv_interrupt(struct wpv_card *card);
 enum wpv_error wpv_rx_take(struct wpv_card *card, struct wpv_frame *frame);
 /* Hands a held frame to the card for receiving. */
 enum wpv_error wpv_rx_post(struct wpv_card *card, uint16_t number);
-/* Shows posted buffers to the card. Required after wpv_rx_post: a card without buffers waits for it. */
+/* Shows posted buffers to the card, and posts free ones in place of those that were sent. Required after wpv_rx_post: a card
+ * without buffers waits for it. */
 void wpv_rx_kick(struct wpv_card *card);
 /* Interrupts for received frames. Enabling returns 1 if one is there already: take it, and enable again. */
 int wpv_rx_enable_interrupts(struct wpv_card *card);

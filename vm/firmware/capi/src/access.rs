@@ -17,6 +17,8 @@ pub(crate) struct MappedFunction {
 pub(crate) enum Window {
     Mmio(MappedRegisters),
     Pci(PciRegisters<MappedFunction>),
+    #[cfg(test)]
+    Fake(virtio::fake::FakeRegisters),
 }
 
 impl MappedRegisters {
@@ -106,6 +108,8 @@ impl Registers for Window {
         match self {
             Window::Mmio(registers) => registers.read8(at),
             Window::Pci(registers) => registers.read8(at),
+            #[cfg(test)]
+            Window::Fake(registers) => registers.read8(at),
         }
     }
 
@@ -113,6 +117,8 @@ impl Registers for Window {
         match self {
             Window::Mmio(registers) => registers.read32(at),
             Window::Pci(registers) => registers.read32(at),
+            #[cfg(test)]
+            Window::Fake(registers) => registers.read32(at),
         }
     }
 
@@ -120,6 +126,8 @@ impl Registers for Window {
         match self {
             Window::Mmio(registers) => registers.write32(at, value),
             Window::Pci(registers) => registers.write32(at, value),
+            #[cfg(test)]
+            Window::Fake(registers) => registers.write32(at, value),
         }
     }
 }

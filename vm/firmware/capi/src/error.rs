@@ -32,7 +32,7 @@ pub enum WpvError {
 
 impl WpvError {
     /// The number of a result.
-    pub(crate) fn of<E: Into<WpvError>>(result: Result<(), E>) -> WpvError {
+    pub(crate) fn from_result<E: Into<WpvError>>(result: Result<(), E>) -> WpvError {
         result.map_or_else(E::into, |()| WpvError::Ok)
     }
 }

@@ -10,6 +10,8 @@ mod access;
 mod error;
 mod memory;
 mod start;
+#[cfg(test)]
+mod tests;
 
 use core::ffi::c_int;
 
@@ -59,6 +61,35 @@ impl WpvCard {
         Ok(shown)
     }
 
+    fn rx_post(&mut self, number: u16) -> Result<(), WpvError> {
+        let frame = self.handed(number)?;
+        self.driver.rx_post(frame);
+        Ok(())
+    }
+
+    /// Shows posted buffers to the card, with free frames in place of those that were sent instead of posted again.
+    fn rx_kick(&mut self) {
+        self.driver.rx_refill();
+        self.driver.rx_kick();
+    }
+
+    fn frame_take(&mut self) -> Result<WpvFrame, WpvError> {
+        let frame = self.driver.take_free().ok_or(WpvError::Empty)?;
+        Ok(self.shown(frame, 0))
+    }
+
+    fn frame_free(&mut self, number: u16) -> Result<(), WpvError> {
+        let frame = self.handed(number)?;
+        self.driver.free(frame);
+        Ok(())
+    }
+
+    /// Causes of the interrupt as the header's bits.
+    fn interrupt(&mut self) -> u32 {
+        let causes = self.driver.take_interrupt();
+        u32::from(causes.used) | u32::from(causes.config) << 1
+    }
+
     fn tx_post(&mut self, number: u16, len_bytes: usize) -> Result<(), WpvError> {
         if len_bytes == 0 || len_bytes > FRAME_BYTES_MAX {
             return Err(WpvError::Length);
@@ -97,9 +128,10 @@ unsafe fn written<T>(to: *mut T, value: Result<T, WpvError>) -> WpvError {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wpv_restart(card: *mut WpvCard) -> WpvError {
-    let restart = |card: &mut WpvCard| WpvError::of(card.driver.restart());
     // SAFETY: as the header says.
-    unsafe { with_card(card, WpvError::Argument, restart) }
+    unsafe {
+        with_card(card, WpvError::Argument, |card| WpvError::from_result(card.driver.restart()))
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -110,9 +142,10 @@ pub unsafe extern "C" fn wpv_needs_restart(card: *mut WpvCard) -> c_int {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wpv_mac(card: *mut WpvCard, mac: *mut [u8; 6]) -> WpvError {
-    let find = |card: &mut WpvCard| card.driver.mac().ok_or(WpvError::Empty);
     // SAFETY: as the header says.
-    let found = unsafe { with_card(card, Err(WpvError::Argument), find) };
+    let found = unsafe {
+        with_card(card, Err(WpvError::Argument), |card| card.driver.mac().ok_or(WpvError::Empty))
+    };
     // SAFETY: as the header says.
     unsafe { written(mac, found) }
 }
@@ -125,17 +158,13 @@ pub unsafe extern "C" fn wpv_features(card: *mut WpvCard) -> u64 {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wpv_interrupt(card: *mut WpvCard) -> u32 {
-    let take = |card: &mut WpvCard| {
-        let causes = card.driver.take_interrupt();
-        u32::from(causes.used) | u32::from(causes.config) << 1
-    };
     // SAFETY: as the header says.
-    unsafe { with_card(card, 0, take) }
+    unsafe { with_card(card, 0, WpvCard::interrupt) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wpv_rx_take(card: *mut WpvCard, frame: *mut WpvFrame) -> WpvError {
-    if frame.is_null() {
+    if frame.is_null() || !frame.is_aligned() {
         return WpvError::Argument;
     }
     // SAFETY: as the header says.
@@ -146,24 +175,15 @@ pub unsafe extern "C" fn wpv_rx_take(card: *mut WpvCard, frame: *mut WpvFrame) -
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wpv_rx_post(card: *mut WpvCard, number: u16) -> WpvError {
-    let post = |card: &mut WpvCard| {
-        let frame = card.handed(number)?;
-        card.driver.rx_post(frame);
-        Ok(())
-    };
     // SAFETY: as the header says.
-    WpvError::of(unsafe { with_card(card, Err(WpvError::Argument), post) })
+    let done = unsafe { with_card(card, Err(WpvError::Argument), |card| card.rx_post(number)) };
+    WpvError::from_result(done)
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wpv_rx_kick(card: *mut WpvCard) {
-    let kick = |card: &mut WpvCard| {
-        // In place of frames that were sent instead of posted again.
-        card.driver.rx_refill();
-        card.driver.rx_kick();
-    };
     // SAFETY: as the header says.
-    unsafe { with_card(card, (), kick) }
+    unsafe { with_card(card, (), WpvCard::rx_kick) }
 }
 
 #[unsafe(no_mangle)]
@@ -180,28 +200,20 @@ pub unsafe extern "C" fn wpv_rx_disable_interrupts(card: *mut WpvCard) {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wpv_frame_take(card: *mut WpvCard, frame: *mut WpvFrame) -> WpvError {
-    if frame.is_null() {
+    if frame.is_null() || !frame.is_aligned() {
         return WpvError::Argument;
     }
-    let take = |card: &mut WpvCard| {
-        let frame = card.driver.take_free().ok_or(WpvError::Empty)?;
-        Ok(card.shown(frame, 0))
-    };
     // SAFETY: as the header says.
-    let taken = unsafe { with_card(card, Err(WpvError::Argument), take) };
+    let taken = unsafe { with_card(card, Err(WpvError::Argument), WpvCard::frame_take) };
     // SAFETY: as the header says.
     unsafe { written(frame, taken) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wpv_frame_free(card: *mut WpvCard, number: u16) -> WpvError {
-    let free = |card: &mut WpvCard| {
-        let frame = card.handed(number)?;
-        card.driver.free(frame);
-        Ok(())
-    };
     // SAFETY: as the header says.
-    WpvError::of(unsafe { with_card(card, Err(WpvError::Argument), free) })
+    let done = unsafe { with_card(card, Err(WpvError::Argument), |card| card.frame_free(number)) };
+    WpvError::from_result(done)
 }
 
 #[unsafe(no_mangle)]
@@ -210,9 +222,10 @@ pub unsafe extern "C" fn wpv_tx_post(
     number: u16,
     len_bytes: usize,
 ) -> WpvError {
-    let post = |card: &mut WpvCard| card.tx_post(number, len_bytes);
     // SAFETY: as the header says.
-    WpvError::of(unsafe { with_card(card, Err(WpvError::Argument), post) })
+    let done =
+        unsafe { with_card(card, Err(WpvError::Argument), |card| card.tx_post(number, len_bytes)) };
+    WpvError::from_result(done)
 }
 
 #[unsafe(no_mangle)]

@@ -80,10 +80,10 @@ impl WpvMemory {
 
 /// Shared memory, with the caller's functions for caches around each access.
 pub(crate) struct SharedMemory {
-    dma: Dma,
-    start: *mut u8,
-    clean: CacheHook,
-    invalidate: CacheHook,
+    pub(crate) dma: Dma,
+    pub(crate) start: *mut u8,
+    pub(crate) clean: CacheHook,
+    pub(crate) invalidate: CacheHook,
 }
 
 impl SharedMemory {

@@ -12,35 +12,35 @@ use crate::{WpvCard, WpvError, WpvMemory, written};
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct WpvSettings {
-    ring_frames: u16,
-    event_idx: u8,
-    packed: u8,
-    indirect: u8,
-    tx_interrupts: u8,
+    pub(crate) ring_frames: u16,
+    pub(crate) event_idx: u8,
+    pub(crate) packed: u8,
+    pub(crate) indirect: u8,
+    pub(crate) tx_interrupts: u8,
 }
 
 /// `struct wpv_message` of the header.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct WpvMessage {
-    address: u64,
-    data: u32,
+    pub(crate) address: u64,
+    pub(crate) data: u32,
 }
 
 /// `struct wpv_pci` of the header.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct WpvPci {
-    config: *mut c_void,
-    window_start: u64,
-    window_end: u64,
-    virtual_offset: isize,
-    message_count: u32,
-    messages: [WpvMessage; 2],
+    pub(crate) config: *mut c_void,
+    pub(crate) window_start: u64,
+    pub(crate) window_end: u64,
+    pub(crate) virtual_offset: isize,
+    pub(crate) message_count: u32,
+    pub(crate) messages: [WpvMessage; 2],
 }
 
 impl WpvSettings {
-    fn settings(&self) -> Settings {
+    pub(crate) fn settings(&self) -> Settings {
         Settings {
             event_idx: self.event_idx != 0,
             tx_interrupts: self.tx_interrupts != 0,

@@ -11,7 +11,7 @@ use bytes::Bytes;
 
 use crate::fake::{Behaviour, FakeDevice, FakeMemory, FakeRegisters, RX, TX};
 use crate::mmio::status;
-use crate::net::{HEADER_BYTES, NetDriver, POOL_FRAMES, QUEUE_FRAMES, Settings};
+use crate::net::{HEADER_BYTES, NetDriver, QUEUE_FRAMES, Settings, pool_frames};
 use crate::{DeviceFault, Frame};
 
 /// Maximum frames held by the driver's user.
@@ -26,6 +26,7 @@ struct Stage {
     driver: NetDriver<FakeRegisters, FakeMemory>,
     /// Descriptors owned by the device, by queue.
     owned: [Vec<u16>; 2],
+    pool_frames: usize,
     /// Frames held by the user.
     frames: Vec<Frame>,
     /// A ring is out of step, or holds garbage from the device, which the device does not read
@@ -48,7 +49,7 @@ pub fn run(bytes: &[u8]) -> u64 {
         rx_interrupts: bits & 4 != 0,
         packed: bits & 8 != 0,
         indirect: bits & 16 != 0,
-        ring_frames: QUEUE_FRAMES as u16,
+        ring_frames: if bits & 128 != 0 { 8 } else { QUEUE_FRAMES as u16 },
     };
     let queue_frames_max = [2, 8, 11, 256][usize::from(bits >> 5) % 4];
     let behaviour = Behaviour { sends_at_once: false, queue_frames_max, ..Behaviour::default() };
@@ -59,6 +60,7 @@ pub fn run(bytes: &[u8]) -> u64 {
         device,
         driver,
         owned: [Vec::new(), Vec::new()],
+        pool_frames: pool_frames(settings.ring_frames),
         frames: Vec::new(),
         is_lost: false,
     };
@@ -205,7 +207,7 @@ impl Stage {
     /// Checks that every frame has exactly one owner.
     fn check(&self) {
         let ledger = self.driver.ledger();
-        assert_eq!(ledger.total(), POOL_FRAMES as u32);
+        assert_eq!(ledger.total(), self.pool_frames as u32);
         assert_eq!(usize::from(ledger.held_count), self.frames.len());
         for (at, frame) in self.frames.iter().enumerate() {
             assert!(!self.frames[..at].contains(frame), "{frame:?} was given out twice");

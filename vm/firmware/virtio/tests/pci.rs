@@ -35,6 +35,16 @@ struct Function {
     table: RefCell<[u32; 16]>,
 }
 
+/// Writes words of the configuration space.
+fn put(config: &mut [u32; 64], at: usize, words: &[u32]) {
+    config[at / 4..at / 4 + words.len()].copy_from_slice(words);
+}
+
+/// First word of the capability of a structure.
+const fn structure(kind: u32, next: u32, len_bytes: u32) -> u32 {
+    kind << 24 | len_bytes << 16 | next << 8 | 9
+}
+
 impl Function {
     fn new(registers: FakeRegisters) -> Function {
         let mut config = [0; 64];
@@ -43,17 +53,18 @@ impl Function {
         config[4] = 1;
         config[8] = 4;
         config[13] = MSIX_AT as u32;
-        let mut put =
-            |at: usize, words: &[u32]| config[at / 4..at / 4 + words.len()].copy_from_slice(words);
         // Two entries.
-        put(MSIX_AT, &[0x0001_8411, 1, 0]);
-        let structure = |kind: u32, next: u32, len: u32| kind << 24 | len << 16 | next << 8 | 9;
-        put(0x84, &[structure(2, 0x70, 20), 4, NOTIFY as u32, 0x1000, NOTIFY_MULTIPLIER]);
-        put(0x70, &[structure(4, 0x60, 16), 4, CONFIG as u32, 0x1000]);
-        put(0x60, &[structure(3, 0x50, 16), 4, ISR as u32, 0x1000]);
-        put(0x50, &[structure(1, 0x40, 16), 4, COMMON as u32, 0x1000]);
+        put(&mut config, MSIX_AT, &[0x0001_8411, 1, 0]);
+        put(
+            &mut config,
+            0x84,
+            &[structure(2, 0x70, 20), 4, NOTIFY as u32, 0x1000, NOTIFY_MULTIPLIER],
+        );
+        put(&mut config, 0x70, &[structure(4, 0x60, 16), 4, CONFIG as u32, 0x1000]);
+        put(&mut config, 0x60, &[structure(3, 0x50, 16), 4, ISR as u32, 0x1000]);
+        put(&mut config, 0x50, &[structure(1, 0x40, 16), 4, COMMON as u32, 0x1000]);
         // Access by the configuration space, which is not used.
-        put(0x40, &[structure(5, 0, 16), 0, 0, 0]);
+        put(&mut config, 0x40, &[structure(5, 0, 16), 0, 0, 0]);
         Function {
             config: RefCell::new(config),
             registers,

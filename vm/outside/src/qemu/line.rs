@@ -98,44 +98,48 @@ fn nanoseconds(text: &str) -> Option<u64> {
 }
 
 fn event(name: &str, arguments: &str) -> Option<Event> {
-    let after = |key| number_after(arguments, key);
     Some(match name {
-        "virtio_queue_notify" => {
-            Event::Doorbell { device: after("vdev")?, number: after("n")?, queue: after("vq")? }
-        }
-        "virtio_notify" | "virtio_notify_irqfd" => {
-            Event::Notification { device: after("vdev")?, queue: after("vq")? }
-        }
-        "virtio_set_status" => Event::Status { device: after("vdev")? },
+        "virtio_queue_notify" => Event::Doorbell {
+            device: field(arguments, "vdev")?,
+            number: field(arguments, "n")?,
+            queue: field(arguments, "vq")?,
+        },
+        "virtio_notify" | "virtio_notify_irqfd" => Event::Notification {
+            device: field(arguments, "vdev")?,
+            queue: field(arguments, "vq")?,
+        },
+        "virtio_set_status" => Event::Status { device: field(arguments, "vdev")? },
         "virtqueue_pop" => Event::Taken {
-            queue: after("vq")?,
-            element: after("elem")?,
-            way: match (after("in_num")?, after("out_num")?) {
+            queue: field(arguments, "vq")?,
+            element: field(arguments, "elem")?,
+            way: match (field(arguments, "in_num")?, field(arguments, "out_num")?) {
                 (0, _) => Way::FromGuest,
                 (_, 0) => Way::ToGuest,
                 _ => Way::Both,
             },
         },
         "virtqueue_fill" => Event::Completed {
-            queue: after("vq")?,
-            element: after("elem")?,
-            is_first: after("idx")? == 0,
+            queue: field(arguments, "vq")?,
+            element: field(arguments, "elem")?,
+            is_first: field(arguments, "idx")? == 0,
         },
-        "virtio_mmio_setting_irq" => Event::MmioLine { level: after("IRQ")? != 0 },
+        "virtio_mmio_setting_irq" => Event::MmioLine { level: field(arguments, "IRQ")? != 0 },
         "pcnet_isr_change" => {
             Event::CardLine { level: arguments.split_once("INTA=")?.1.starts_with('1') }
         }
         "e1000e_irq_legacy_notify" => Event::CardLine { level: last_number(arguments)? != 0 },
         "e1000e_irq_msi_notify" | "e1000e_irq_msix_notify_vec" => Event::CardMessage,
-        "pl011_write" => Event::Pl011 { register: after("addr")? },
-        "serial_write" => Event::Serial { register: after("addr")?, value: after("val")? },
+        "pl011_write" => Event::Pl011 { register: field(arguments, "addr")? },
+        "serial_write" => {
+            Event::Serial { register: field(arguments, "addr")?, value: field(arguments, "val")? }
+        }
         "pl061_set_output" => Event::Pin { level: last_number(arguments)? != 0 },
         _ => return None,
     })
 }
 
 /// The number that follows a word.
-fn number_after(arguments: &str, key: &str) -> Option<u64> {
+fn field(arguments: &str, key: &str) -> Option<u64> {
     let mut words = arguments.split_ascii_whitespace();
     words.find(|word| *word == key)?;
     number(words.next()?)

@@ -24,19 +24,17 @@ pub(crate) struct TraceLog {
 
 impl TraceLog {
     pub(crate) fn open(path: &Path) -> Result<TraceLog, OutsideError> {
-        let failed = |source| OutsideError::Log { path: path.to_owned(), source };
         // To free the space of what was read, too.
-        let file = File::options().read(true).write(true).open(path).map_err(failed)?;
-        let from = file.metadata().map_err(failed)?.len();
+        let file = File::options().read(true).write(true).open(path).map_err(log_error(path))?;
+        let from = file.metadata().map_err(log_error(path))?.len();
         Ok(TraceLog { path: path.to_owned(), file, from })
     }
 
     /// Reads what QEMU wrote since, and frees its space. Returns the events, and the bytes above the limit, which were
     /// not read.
     pub(crate) fn read(mut self) -> Result<(Book, u64), OutsideError> {
-        let path = self.path.clone();
-        let failed = |source| OutsideError::Log { path, source };
-        self.read_parts().map_err(failed)
+        let read = self.read_parts();
+        read.map_err(log_error(&self.path))
     }
 
     fn read_parts(&mut self) -> io::Result<(Book, u64)> {
@@ -71,4 +69,8 @@ impl TraceLog {
         }
         Ok(())
     }
+}
+
+fn log_error(path: &Path) -> impl FnOnce(io::Error) -> OutsideError {
+    move |source| OutsideError::Log { path: path.to_owned(), source }
 }

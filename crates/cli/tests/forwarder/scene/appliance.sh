@@ -24,7 +24,6 @@ ip -n "$AP" link set br0 up
 ip -n "$AP" address add 192.168.10.1/32 dev lo
 ip -n "$AP" address add 192.168.30.1/24 dev wlan0
 ip -n "$AP" link set wlan0 up
-ip netns exec "$AP" tc qdisc replace dev wlan0 root pfifo limit 1000
 ip netns exec "$AP" sh hash.sh
 ip netns exec "$AP" nft -f hooks.nft
 ip netns exec "$AP" sh tun.sh queues 1

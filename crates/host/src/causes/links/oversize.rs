@@ -1,7 +1,7 @@
 //! Frames longer than the receiver's MTU.
 
 use crate::causes::Cause;
-use crate::causes::evidence::{Evidence, Losses};
+use crate::causes::evidence::{Evidence, Losses, Window};
 use crate::causes::finding::{Finding, Notes, finding};
 use crate::net::{self, Link};
 
@@ -31,15 +31,9 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
     let Some(window) = notes.window(view) else { return };
     for link in view.interfaces() {
         let name = &link.name;
-        let too_long = [
-            window.row("link", name, "rx_length_errors"),
-            window.row("ethtool", name, "rx_long_length_errors"),
-            window.row("ethtool", name, "rx_oversize"),
-            window.row("ethtool", name, "rx_oversize_pkts_phy"),
-        ];
-        let too_long = too_long.into_iter().max_by_key(|lost| (lost.now, lost.total));
-        if let Some(lost) = too_long.filter(|lost| lost.total > 0) {
-            notes.find(judge(name, link.mtu_bytes, None, lost, &view.prefix()));
+        let too_long = too_long(window, name);
+        if too_long.total > 0 {
+            notes.find(judge(name, link.mtu_bytes, None, too_long, &view.prefix()));
             continue;
         }
         let (sent, received) =
@@ -57,6 +51,20 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
             notes.find(judge(name, link.mtu_bytes, Some(peer.mtu_bytes), lost, &view.prefix()));
         }
     }
+}
+
+/// Counters of `ethtool -S` of frames that are too long.
+const TOO_LONG: [&str; 3] = ["rx_long_length_errors", "rx_oversize", "rx_oversize_pkts_phy"];
+
+/// Frames that were longer than an interface takes. `rx_length_errors` counts those that are too short as well, so it is
+/// used where the driver does not tell them apart.
+fn too_long(window: &Window, name: &str) -> Losses {
+    let known = TOO_LONG
+        .iter()
+        .filter(|counter| window.latest(&format!("ethtool {name} {counter}")).is_some());
+    let counted = known.map(|counter| window.row("ethtool", name, counter));
+    let most = counted.max_by_key(|lost| (lost.now, lost.total));
+    most.unwrap_or_else(|| window.row("link", name, "rx_length_errors"))
 }
 
 /// - `peer_bytes`: MTU of the other end of a veth pair.

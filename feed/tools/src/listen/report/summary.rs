@@ -35,6 +35,9 @@ pub struct ListenDocument<'a> {
     match_to_app: PercentilesDocument,
     clock: ClockDocument,
     domains: Vec<DomainDocument>,
+    /// Missing messages by their place: the first 1,024 gaps.
+    gaps: Vec<GapDocument>,
+    gap_beyond_count: u64,
     /// Domains that lost their place to others, having proved nothing; their messages are in the counts.
     displaced_domain_count: u64,
     kinds: BTreeMap<&'a str, u64>,
@@ -161,6 +164,15 @@ struct DomainDocument {
     restart_count: u32,
 }
 
+/// Messages of one domain that no line brought, beginning with this sequence.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+struct GapDocument {
+    domain: String,
+    first: u64,
+    missing_count: u64,
+}
+
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct RecoveryDocument {
@@ -227,6 +239,14 @@ impl ListenReport {
                 host_error_ns: self.host_error_ns(),
             },
             domains: counts.domains.iter().map(domain).collect(),
+            gaps: (counts.gaps.gaps.iter())
+                .map(|gap| GapDocument {
+                    domain: self.name(gap.domain),
+                    first: gap.first,
+                    missing_count: gap.count,
+                })
+                .collect(),
+            gap_beyond_count: counts.gaps.beyond_count,
             displaced_domain_count: totals.removed_domains,
             kinds: counts.kinds.iter().map(|(kind, count)| (kind.as_str(), *count)).collect(),
             undecoded_count: counts.undecoded,

@@ -225,36 +225,40 @@ impl Found {
         else {
             return;
         };
-        let bar = access.config_read32(at + 4) as u8;
-        let (offset, len) = (access.config_read32(at + 8), access.config_read32(at + 12));
-        let region =
-            |min_bytes, alignment| bar_region(bars, bar, offset, len, min_bytes, alignment);
+        let place = Place {
+            bar: access.config_read32(at + 4) as u8,
+            offset: access.config_read32(at + 8),
+            len_bytes: access.config_read32(at + 12),
+        };
         match structure {
-            COMMON => self.common = self.common.or(region(0x38, 4)),
+            COMMON => self.common = self.common.or(place.region(bars, 0x38, 4)),
             NOTIFY => {
                 let multiplier = access.config_read32(last);
-                self.notify = self.notify.or(region(2, 2).map(|region| (region, multiplier)));
+                let region = place.region(bars, 2, 2);
+                self.notify = self.notify.or(region.map(|region| (region, multiplier)));
             }
-            INTERRUPTS => self.interrupts = self.interrupts.or(region(1, 1)),
+            INTERRUPTS => self.interrupts = self.interrupts.or(place.region(bars, 1, 1)),
             // The address of the card is all that is read.
-            CONFIG => self.config = self.config.or(region(6, 4)),
+            CONFIG => self.config = self.config.or(place.region(bars, 6, 4)),
             _ => {}
         }
     }
 }
 
-/// A part of a BAR; `None` if it exceeds the BAR, is shorter than `min_bytes` or not aligned.
-fn bar_region(
-    bars: &Bars,
+/// Part of a BAR that a capability names.
+struct Place {
     bar: u8,
     offset: u32,
-    len: u32,
-    min_bytes: u64,
-    alignment: u32,
-) -> Option<Region> {
-    let Bar { address, len_bytes } = (*bars.get(usize::from(bar))?)?;
-    let (offset, len) = (u64::from(offset), u64::from(len));
-    let fits = offset + len <= len_bytes && len >= min_bytes;
-    let fits = fits && offset.is_multiple_of(alignment.into());
-    fits.then_some(Region { address: address + offset, len_bytes: len })
+    len_bytes: u32,
+}
+
+impl Place {
+    /// Its addresses; `None` if it exceeds the BAR, is shorter than `min_bytes` or not aligned.
+    fn region(&self, bars: &Bars, min_bytes: u64, alignment: u64) -> Option<Region> {
+        let bar: Bar = (*bars.get(usize::from(self.bar))?)?;
+        let (offset, len_bytes) = (u64::from(self.offset), u64::from(self.len_bytes));
+        let fits = offset + len_bytes <= bar.len_bytes && len_bytes >= min_bytes;
+        let address = bar.address + offset;
+        (fits && offset.is_multiple_of(alignment)).then_some(Region { address, len_bytes })
+    }
 }

@@ -1,7 +1,7 @@
 //! Interrupts by message: the MSI-X table of a function.
 
 use super::bars::Bars;
-use super::{PciAccess, bar_region};
+use super::{PciAccess, Place};
 
 const ENTRY_BYTES: u32 = 16;
 /// Bits of the message control, in the upper half of the capability's first register.
@@ -30,9 +30,9 @@ impl MsixTable {
     pub(super) fn find(access: &impl PciAccess, bars: &Bars, at: u8) -> Option<MsixTable> {
         let entries = ((access.config_read32(at) & SIZE) >> 16) as u16 + 1;
         let place = access.config_read32(at.checked_add(4)?);
-        let (bar, offset) = ((place & 7) as u8, place & !7);
-        let len = u32::from(entries) * ENTRY_BYTES;
-        let region = bar_region(bars, bar, offset, len, len.into(), 8)?;
+        let len_bytes = u32::from(entries) * ENTRY_BYTES;
+        let place = Place { bar: (place & 7) as u8, offset: place & !7, len_bytes };
+        let region = place.region(bars, len_bytes.into(), 8)?;
         Some(MsixTable { capability: at, address: region.address, entries })
     }
 
