@@ -213,8 +213,7 @@ fn firmware_is_an_image_like_any_other() {
 
 /// Script that makes the rig's guest a router. Its shell is the test's own.
 const ROUTER: &str = "ip addr add 10.9.0.2/24 dev eth0\nip addr add 10.9.1.2/24 dev eth1\n\
-                      ip link set eth0 up\nip link set eth1 up\necho 1 >/proc/sys/net/ipv4/ip_forward\n\
-                      echo router is ready >/dev/console\n";
+                      ip link set eth0 up\nip link set eth1 up\necho 1 >/proc/sys/net/ipv4/ip_forward\n";
 
 /// The files of `cargo xtask linux-guest`.
 fn linux_guest() -> Option<[PathBuf; 2]> {
@@ -245,7 +244,7 @@ fn linux_guest_routes_between_its_two_cards() {
     std::fs::write(share.path().join("run.0"), ROUTER).unwrap();
     let text = format!(
         "near-address = '10.9.0.1'\ngateway = '10.9.0.2'\nfar-address = '10.9.1.1'\nfar-gateway = '10.9.1.2'\n\
-         ready = 'line:router is ready'\nready-within = '300s'\nserver = 'iperf3 -s'\n\
+         ready-within = '300s'\nserver = 'iperf3 -s'\n\
          client = 'iperf3 -c $WIREPATH_FAR -t 1'\nimage = '{}'\nappend = 'console=ttyS0 quiet'\n\
          qemu = '-accel tcg -cpu Nehalem -m 512 -initrd {} -virtfs local,path={},mount_tag=wirepath,security_model=none'\n\
          [[arm]]\nname = 'virtio-net'\n[[arm]]\nname = 'e1000e'\ncard = 'e1000e,romfile='\n",
