@@ -1,3 +1,4 @@
+# shellcheck shell=sh
 # A capture on the bridge, as a DHCP client holds one.
 set -e
 if [ "$1" = stop ]; then

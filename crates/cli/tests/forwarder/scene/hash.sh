@@ -1,3 +1,4 @@
+# shellcheck shell=sh
 # Every frame from the LAN gets one hash, as some drivers' do.
 set -e
 tc qdisc add dev lan0 clsact
