@@ -127,6 +127,7 @@ impl ProveArgs {
         let far = self.far.of_load(&self.path.path, self.path.load.load.as_deref())?;
         let mut request = self.path.request(far, self.against.clone())?;
         if let (Some(file), Subject::Path(subject)) = (&self.file, &mut request.subject) {
+            refuse_program(file)?;
             subject.file = Some(read_file(file)?);
         }
         let has_own_baseline = self.against.is_some() || self.file.is_some();
@@ -135,6 +136,16 @@ impl ProveArgs {
         request.series = self.series.series();
         Ok(request)
     }
+}
+
+/// Errors: a program in place of a file, as other tools have them.
+fn refuse_program(file: &Path) -> Result<(), Failure> {
+    let text = file.display().to_string();
+    if lookup::is_program(&text) && file.extension().is_none() {
+        let hint = lookup::compare_hint(std::slice::from_ref(&text));
+        return Err(Failure::Usage(format!("{text:?} is not a file of a path; {hint}")));
+    }
+    Ok(())
 }
 
 /// Errors: it cannot be read, or is longer than 1 MiB.

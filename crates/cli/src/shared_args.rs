@@ -141,7 +141,7 @@ pub(crate) struct LiveArgs {
 /// Repetition of a whole experiment.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct SeriesArgs {
-    /// Repeat the whole experiment, each time in a new process and lab; a comparison between runs needs at
+    /// Repeat the whole experiment; each time in a new process and lab; a comparison between runs needs at
     /// least 5 sessions
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) runs: u32,

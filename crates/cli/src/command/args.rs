@@ -22,8 +22,7 @@ pub(crate) struct ProgramArgs {
     /// Command of the client, which is measured and runs to its end; without it, the arms are clients
     #[arg(long, value_name = "COMMAND")]
     client: Option<String>,
-    /// Load in place of a client, such as '$WIREPATH feed replay …': the trial ends with the server, or soon after
-    /// the feed
+    /// Load in place of a client, such as '$WIREPATH feed replay …': the trial ends with the server
     #[arg(long, value_name = "COMMAND", conflicts_with = "client")]
     feed: Option<String>,
     /// Program beside each trial, at the arms' place and ended by SIGINT, such as a witness of what was sent
@@ -32,7 +31,7 @@ pub(crate) struct ProgramArgs {
     /// The program beside is ready, as --ready; default: sleep:500
     #[arg(long, value_name = "SIGN")]
     beside_ready: Option<String>,
-    /// Server is ready: tcp, udp, tcp:PORT, udp:PORT, line:REGEX, file:PATH or sleep:MS; default: tcp; with --feed
+    /// Sign that the server is ready; tcp, udp, tcp:PORT, udp:PORT, line:REGEX, file:PATH or sleep:MS; default: tcp; with --feed
     /// udp
     #[arg(long, value_name = "SIGN")]
     ready: Option<String>,
@@ -121,8 +120,8 @@ pub(crate) struct PlaceSwitchArgs {
     /// Place between both ends, such as a forwarder: netns:NAME, ssh:[USER@]HOST or this
     #[arg(long, value_name = "NAME=PLACE")]
     at: Vec<String>,
-    /// Switch: KNOB=VALUE of `tune`, env:NAME=VALUE, or NAME='on:COMMAND|off:COMMAND'; at the server's end, or
-    /// behind near: or the name of a place and a colon. KNOB='VALUE|VALUE' is a switch for each value
+    /// Switch at a place; KNOB=VALUE of `tune`, KNOB='VALUE|VALUE', env:NAME=VALUE or NAME='on:COMMAND|off:COMMAND'.
+    /// Without near: or the name of a place in front, at the server's end
     #[arg(long, value_name = "[PLACE:]SWITCH")]
     switch: Vec<String>,
 }

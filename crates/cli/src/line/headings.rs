@@ -106,6 +106,8 @@ const HEADINGS: &[(&str, &[&str])] = &[
 const RARE: &[&str] = &[
     "any-machine",
     "app-cpu",
+    "beside",
+    "beside-ready",
     "cleanup",
     "direction",
     "every",
@@ -117,6 +119,7 @@ const RARE: &[&str] = &[
     "max-blocks",
     "min-blocks",
     "near-cpus",
+    "port",
     "queue",
     "queues",
     "ready-within",

@@ -38,8 +38,8 @@ pub(crate) struct PlanLoadArgs {
     /// Route the load through the plan's namespace to a temporary sink
     #[arg(long, conflicts_with = "host")]
     forward: bool,
-    /// Place of the client, if the plan's namespace is between both ends; --far netns:NAME or ssh:HOST is then the
-    /// other end, and --load a built-in load such as ping, tcp or udp:1400@20000 if there is no --client
+    /// Place of the client; with --far as the other end, if the plan's namespace is between both. --load is then ping,
+    /// tcp or udp:SIZE@RATE
     #[arg(long, value_name = "netns:NAME", requires = "host", conflicts_with_all = ["from", "forward"])]
     near: Option<String>,
     #[command(flatten)]
