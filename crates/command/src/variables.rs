@@ -40,10 +40,10 @@ pub(crate) fn variables(
     turn: &TrialTurn,
 ) -> Vec<(String, String)> {
     let here = if own == At::Near { near } else { far };
-    // For built-in feeds and loads. It fails if /proc is missing, and so does everything else then.
-    let program = std::env::current_exe().unwrap_or_default();
+    // For built-in feeds and loads; it is there as long as this process, also if its file was replaced.
+    let program = format!("/proc/{}/exe", std::process::id());
     [
-        ("WIREPATH", program.to_string_lossy().into_owned()),
+        ("WIREPATH", program),
         ("WIREPATH_NEAR", near.ip.to_string()),
         ("WIREPATH_FAR", far.ip.to_string()),
         ("WIREPATH_INTERFACE", here.interface.clone()),
