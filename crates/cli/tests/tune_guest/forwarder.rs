@@ -9,7 +9,7 @@ const SCENE: [(&str, &str); 3] = [
     ("appliance.sh", include_str!("../forwarder/scene/appliance.sh")),
     ("tun.sh", include_str!("../forwarder/scene/tun.sh")),
     // The guest has no address translation.
-    ("hooks.nft", "table ip hooks { chain all { type filter hook forward priority 0; }; }\n"),
+    ("hooks.nft", "table ip hooks { chain forward { type filter hook forward priority 0; }; }\n"),
 ];
 
 /// Links, rules and routes of the forwarder, without numbers that a new interface gets.
