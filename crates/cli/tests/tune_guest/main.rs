@@ -40,7 +40,7 @@ fn causes_are_found_and_commands_survive() {
 
 #[test]
 fn changes_on_a_gretap_forwarder_are_proved() {
-    let Some(rig) = machine::boot(&["ip", "nft"]) else { return };
+    let Some(rig) = machine::boot(&["ip", "ethtool", "ping", "nft"]) else { return };
     forwarder::changes_on_a_gretap_forwarder_are_proved_through_it(&rig);
 }
 
