@@ -8,7 +8,6 @@ mod doctor;
 #[cfg(feature = "feed")]
 #[path = "../../../../feed/tests/tune_guest.rs"]
 mod feed;
-mod forwarder;
 mod gretap;
 mod hotplug;
 mod knobs;
@@ -36,12 +35,6 @@ fn causes_are_found_and_commands_survive() {
     #[cfg(feature = "tunnel")]
     tunnel::goes_encrypted_through_wireguard_and_ipsec_of_the_kernel(&rig);
     hotplug::commands_survive_a_cpu_going_offline(&rig);
-}
-
-#[test]
-fn changes_on_a_gretap_forwarder_are_proved() {
-    let Some(rig) = machine::boot(&["ip", "ethtool", "ping", "nft"]) else { return };
-    forwarder::changes_on_a_gretap_forwarder_are_proved_through_it(&rig);
 }
 
 #[test]
