@@ -9,6 +9,8 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 
+#include "process.h"
+
 #define THREADS_MAX 4096
 #define SUMS_MAX 16384
 /* A larger first argument is an address or a flag. */
@@ -26,16 +28,6 @@ struct pt_regs___arm64 {
 	__u64 orig_x0;
 };
 #pragma clang attribute pop
-
-struct config {
-	/* As the kernel numbers it outside of every namespace; 0: the event below tells. */
-	__u32 process;
-	__u32 pad;
-};
-
-const volatile struct config config = {};
-
-__u32 recognised = 0;
 
 struct call {
 	__u32 thread;
@@ -73,15 +65,6 @@ struct {
 	__type(key, struct call);
 	__type(value, struct call_sum);
 } sums SEC(".maps");
-
-/* The calling thread; 0 if it is of another process. */
-static __always_inline __u32 own_thread(void)
-{
-	__u64 id = bpf_get_current_pid_tgid();
-	__u32 process = config.process ? config.process : recognised;
-
-	return process && id >> 32 == process ? (__u32)id : 0;
-}
 
 static __always_inline __u32 first_argument(void *regs)
 {
@@ -128,11 +111,7 @@ int BPF_PROG(call_ends, void *regs, long result)
 	key.descriptor = entry->descriptor;
 	if (result < 0 && result >= -ERRNO_MAX)
 		key.error = -result;
-	sum = bpf_map_lookup_elem(&sums, &key);
-	if (!sum) {
-		bpf_map_update_elem(&sums, &key, &none, BPF_NOEXIST);
-		sum = bpf_map_lookup_elem(&sums, &key);
-	}
+	sum = value_of(&sums, &key, &none);
 	if (sum) {
 		/* No other thread has this key. */
 		sum->count++;
@@ -140,14 +119,6 @@ int BPF_PROG(call_ends, void *regs, long result)
 		sum->ns += bpf_ktime_get_ns() - entry->at_ns;
 	}
 	entry->at_ns = 0;
-	return 0;
-}
-
-/* A context switch of one of its threads. */
-SEC("perf_event")
-int switches(void *ctx)
-{
-	recognised = bpf_get_current_pid_tgid() >> 32;
 	return 0;
 }
 

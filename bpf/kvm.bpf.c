@@ -10,6 +10,8 @@
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_helpers.h>
 
+#include "process.h"
+
 #define THREADS_MAX 4096
 #define COUNTS_MAX 8192
 
@@ -79,17 +81,6 @@ enum kind {
 	MESSAGE,
 };
 
-struct config {
-	/* As the kernel numbers it outside of every namespace; 0: the event below tells. */
-	__u32 process;
-	/* Keep single intervals, too. */
-	__u32 spans;
-};
-
-const volatile struct config config = {};
-
-__u32 recognised = 0;
-
 struct kvm_key {
 	__u64 detail; /* reason, port, address, vector, line: as the kind has it */
 	__u32 thread;
@@ -153,15 +144,6 @@ struct {
 	__type(value, struct kvm_lost);
 } lost SEC(".maps");
 
-/* The calling thread; 0 if it is of another process. */
-static __always_inline __u32 own_thread(void)
-{
-	__u64 id = bpf_get_current_pid_tgid();
-	__u32 process = config.process ? config.process : recognised;
-
-	return process && id >> 32 == process ? (__u32)id : 0;
-}
-
 static __always_inline void add(__u32 thread, __u32 kind, __u64 detail, __u64 count, __u64 ns)
 {
 	struct kvm_key key = { .detail = detail, .thread = thread, .kind = kind };
@@ -169,11 +151,7 @@ static __always_inline void add(__u32 thread, __u32 kind, __u64 detail, __u64 co
 	struct kvm_lost *missed;
 	__u32 first = 0;
 
-	sum = bpf_map_lookup_elem(&sums, &key);
-	if (!sum) {
-		bpf_map_update_elem(&sums, &key, &none, BPF_NOEXIST);
-		sum = bpf_map_lookup_elem(&sums, &key);
-	}
+	sum = value_of(&sums, &key, &none);
 	if (!sum) {
 		missed = bpf_map_lookup_elem(&lost, &first);
 		if (missed)
@@ -338,14 +316,6 @@ int messages(struct trace_event_raw_kvm_msi_set_irq *record)
 	/* The vector. */
 	if (thread)
 		add(thread, MESSAGE, record->data & 0xff, 1, 0);
-	return 0;
-}
-
-/* A context switch of one of its threads. */
-SEC("perf_event")
-int switches(void *ctx)
-{
-	recognised = bpf_get_current_pid_tgid() >> 32;
 	return 0;
 }
 

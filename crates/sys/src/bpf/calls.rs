@@ -6,10 +6,10 @@ use libbpf_rs::Link;
 use zerocopy::FromBytes;
 
 use super::error::BpfError;
-use super::object::{Loaded, Opened, embedded, is_first_pid_namespace, shared_types};
+use super::object::{Loaded, Opened, embedded, shared_types};
+use super::process::{configured_process, recognising_events};
 use super::tracing::Tracepoints;
 use crate::capability::Capability;
-use crate::perf::{SoftwareEvent, ThreadEvent};
 
 mod types {
     use super::shared_types;
@@ -57,18 +57,14 @@ impl CallCounter {
     /// [`BpfError::Permission`] without CAP_BPF and CAP_PERFMON; [`BpfError::Load`] if the kernel refuses.
     pub fn attach(process: u32, threads: &[u32]) -> Result<CallCounter, BpfError> {
         let tracepoints = Tracepoints::of_this_kernel(&TRACEPOINTS);
-        let is_first = is_first_pid_namespace();
-        let config = types::config { process: if is_first { process } else { 0 }, pad: 0 };
+        let config = types::config { process: configured_process(process), spans: 0 };
         let loaded = Opened::open("calls", embedded!("calls"))?
             .needs(&[Capability::Bpf, Capability::Perfmon])
             .config(&config)?
             .without(&tracepoints.absent_programs())
             .load()?;
         let mut links = Vec::new();
-        for thread in threads.iter().filter(|_| !is_first) {
-            let event = SoftwareEvent::of_thread(ThreadEvent::ContextSwitch, *thread);
-            // A thread that has ended recognises nothing.
-            let Ok(event) = event else { continue };
+        for event in recognising_events(threads) {
             let link = loaded.program("switches")?.attach_perf_event(event.as_raw_fd());
             // The link owns the descriptor now.
             links.extend(link.inspect(|_| event.give_away()));

@@ -8,12 +8,11 @@ use libbpf_rs::{Link, RingBufferBuilder};
 use zerocopy::FromBytes;
 
 use super::error::BpfError;
-use super::object::{
-    Loaded, Opened, embedded, is_first_pid_namespace, map_error, read_single, shared_types,
-};
+use super::object::{Loaded, Opened, embedded, map_error, read_single, shared_types};
+use super::process::{configured_process, recognising_events};
 use super::tracing::MissingTracepoint;
 use crate::capability::{Capability, missing_on_host};
-use crate::perf::{SoftwareEvent, ThreadEvent};
+use crate::perf::SoftwareEvent;
 use crate::tracefs::Tracefs;
 
 mod types {
@@ -147,9 +146,8 @@ impl KvmCounter {
             .map(|(program, _)| *program)
             .filter(|program| present.iter().all(|(found, _)| found != program))
             .collect();
-        let is_first = is_first_pid_namespace();
-        let config =
-            types::config { process: if is_first { process } else { 0 }, spans: with_spans.into() };
+        let process = configured_process(process);
+        let config = types::config { process, spans: with_spans.into() };
         let loaded = Opened::open("kvm", embedded!("kvm"))?
             .needs(&[Capability::Bpf, Capability::Perfmon])
             .config(&config)?
@@ -157,10 +155,7 @@ impl KvmCounter {
             .without(&absent)
             .load()?;
         let mut counter = KvmCounter { links: Vec::new(), loaded, missing };
-        for thread in threads.iter().filter(|_| !is_first) {
-            let event = SoftwareEvent::of_thread(ThreadEvent::ContextSwitch, *thread);
-            // A thread that has ended recognises nothing.
-            let Ok(event) = event else { continue };
+        for event in recognising_events(threads) {
             counter.attach_event("switches", event)?;
         }
         for (program, id) in present {

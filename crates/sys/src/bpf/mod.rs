@@ -30,6 +30,7 @@ mod map;
 mod object;
 pub mod observer;
 mod pass;
+mod process;
 mod samples;
 pub mod slices;
 mod socket_map;
