@@ -115,7 +115,10 @@ impl Scene {
             }
         }
         let ping = ["ping", "-c1", "-W1", self.far_ip];
-        assert!(until(LONG, || run(enter(near, &ping)).status.success()), "{way:?} is no way");
+        assert!(
+            until(LONG, || run(enter(near, &ping)).status.success()),
+            "{way:?} does not answer pings"
+        );
     }
 
     fn route(&self, is_ipv6: bool) {
@@ -281,7 +284,7 @@ fn assert_loads_are_counted(way: Way) {
         let before = scene.counters();
         let document = scene.run(&load);
         let kernel = scene.counters().since(&before);
-        // What a full socket drops is no datagram of the receiver.
+        // The receiver does not count datagrams that its full socket drops.
         assert_counted(text, way, &document, &kernel);
         assert_eq!(document["load"], load.to_string());
         if text.starts_with("ping") {

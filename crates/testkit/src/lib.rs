@@ -6,12 +6,14 @@ pub mod corpus;
 #[cfg(feature = "engines")]
 pub mod engines;
 pub mod hostile;
+mod pages;
 pub mod series;
 #[cfg(feature = "servers")]
 pub mod servers;
 mod skips;
 
 pub use classifier::{CONSTANT_HASH, XDP_PASS, bpf_object};
+pub use pages::page_file;
 pub use skips::{NEEDS, is_installed, skip};
 
 use std::io::Write;

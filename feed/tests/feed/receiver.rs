@@ -115,7 +115,7 @@ metrics = ["p99_us=server:json:/p99_us lower", "p999_us=server:json:/p999_us low
         for figure in ["p99_us", "p999_us", "within_1us_share", "server_cpu_ns"] {
             assert!(arm["metrics"][figure]["median"].as_f64() > Some(0.0), "{figure} of {name}");
         }
-        // What the receiver has not counted, its socket had no space for.
+        // Datagrams that the receiver did not count were dropped by its full socket.
         let (received, lost) =
             (trials(arm, "received_count"), trials(arm, "udp_buffer_error_count"));
         assert!(!received.is_empty());

@@ -27,10 +27,7 @@ const PAGE: &str = include_str!("../../../docs/your-receiver.md");
 /// Experiment file at the beginning of the page.
 pub(crate) fn page_file() -> &'static str {
     assert!(PAGE.lines().count() <= 60, "a page of one screen");
-    let file = PAGE.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next());
-    let file = file.expect("the page begins with a file");
-    assert!(file.lines().count() <= 15, "a file of at most 15 lines");
-    file
+    testkit::page_file(PAGE)
 }
 
 /// Arguments of the page's commands that have a text among them, as a shell reads them.

@@ -10,9 +10,7 @@ fn the_file_of_the_page_your_service_runs_and_each_change_is_an_arm() {
     if !is_installed("redis-server") {
         return;
     }
-    let file = PAGE.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next());
-    let file = file.expect("the page begins with a file");
-    assert!(file.lines().count() <= 15, "{file}");
+    let file = testkit::page_file(PAGE);
     let data = Data::new();
     let path = data.file("service.toml");
     fs::write(&path, file).expect("a file");

@@ -65,9 +65,7 @@ impl Appliance {
 
     /// The file of the page, for these namespaces.
     fn file(&self) -> String {
-        let file = PAGE.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next());
-        let mut text = file.expect("the page begins with a file").to_owned();
-        assert!(text.lines().count() <= 15, "a file of at most 15 lines");
+        let mut text = testkit::page_file(PAGE).to_owned();
         for (end, name) in ["src", "ap", "sta"].iter().zip(&self.names) {
             text = text.replace(&format!("netns:{end}"), &format!("netns:{name}"));
         }
