@@ -9,7 +9,7 @@ use host::netns::Netns;
 use host::sysfs::Sysfs;
 use lab::adapters::Figure;
 use lab::program::Usage;
-use model::{Cost, Measurement, PathError, Shape, Trap};
+use model::{Measurement, PathError, Shape, Trap};
 use serde::{Deserialize, Serialize};
 
 use crate::side::Side;
@@ -147,16 +147,6 @@ fn snmp(netns: &Netns) -> Result<(String, u64), PathError> {
     read.map_err(PathError::part)?.map_err(|error: std::io::Error| PathError::part(error))
 }
 
-/// CPU time and context switches of a program as the cost of an end.
-pub(crate) fn cost(usage: &Usage) -> Cost {
-    Cost {
-        user_ns: usage.user_ns,
-        system_ns: usage.system_ns,
-        context_switch_count: usage.context_switch_count,
-        ..Cost::default()
-    }
-}
-
 /// Longest time of a stage that is kept apart, nanoseconds: another host's figure bounds no memory here.
 const NS_MAX: u64 = 1 << 40;
 
@@ -185,8 +175,8 @@ pub(crate) struct ObservedTrial<'a> {
 pub(crate) fn measurement(seen: &ObservedTrial<'_>) -> Measurement {
     let mut m = Measurement { wall_ns: seen.wall_ns.max(1), ..Measurement::default() };
     m.packet_count = seen.counters.map(|counters| counters.packets);
-    m.costs.insert(seen.near.into(), cost(seen.client));
-    m.costs.extend(seen.server.map(|server| ("server".to_owned(), cost(server))));
+    m.costs.insert(seen.near.into(), seen.client.cost());
+    m.costs.extend(seen.server.map(|server| ("server".to_owned(), server.cost())));
     let (counters, sockets) = (seen.counters, seen.counters.map(|counters| counters.sockets));
     let server_memory = seen.server.and_then(|server| server.memory_bytes_max);
     if seen.near == CLIENT {
@@ -221,16 +211,9 @@ pub(crate) fn measurement(seen: &ObservedTrial<'_>) -> Measurement {
         m.shapes.insert("interface_bytes".to_owned(), shape);
     }
     for (figure, value) in &seen.figures {
-        add_figure(figure, *value, &mut m);
+        figure.enter(*value, &mut m);
     }
     m
-}
-
-/// Adds a figure of an output.
-pub(crate) fn add_figure(figure: &Figure, value: f64, m: &mut Measurement) {
-    let shape = Shape { unit: figure.unit().into(), better: figure.better };
-    m.shapes.insert(figure.name.clone(), shape);
-    m.figures.insert(figure.name.clone(), value);
 }
 
 /// Adds the stages of the server's packets, and their cost.

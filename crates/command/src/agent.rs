@@ -22,7 +22,7 @@ use crate::exchange::{FarPrograms, Opening, Reply, Request};
 use crate::figures::FigureValues;
 use crate::middle::Namespace;
 use crate::problem::Problem;
-use crate::serve::{FarSeen, Kept, LocalWatch, Serving, Watch, one_line};
+use crate::serve::{FarSeen, Kept, LocalWatch, Serving, Watch};
 use crate::settings::{ArmSettings, Spot};
 use crate::side::Side;
 use crate::switches::{At, Switch};
@@ -54,7 +54,10 @@ pub fn serve_near(mut means: FarMeans<'_>) -> Result<(), PathError> {
     let mut agent = match Agent::open(opening, &mut means) {
         Ok(agent) => agent,
         Err(error) => {
-            return answer(&calls, &Reply::Failed { why: one_line(&error), is_broken: true });
+            return answer(
+                &calls,
+                &Reply::Failed { why: host::text::one_line(&error), is_broken: true },
+            );
         }
     };
     let machine = Box::new(describe_machine(agent.nic.clone()));
@@ -68,7 +71,7 @@ pub fn serve_near(mut means: FarMeans<'_>) -> Result<(), PathError> {
                     Ok((figures, not_effective)) => Reply::Done { not_effective, figures },
                     Err(error) => {
                         let is_broken = agent.settings.broken().is_some();
-                        Reply::Failed { why: one_line(&error), is_broken }
+                        Reply::Failed { why: host::text::one_line(&error), is_broken }
                     }
                 };
                 answer(&calls, &reply)?;
@@ -163,7 +166,7 @@ impl Agent {
             }
             (_, Ok(spot)) => problems.extend(check::switches(&self.spec, &spot, false)),
             (_, Err(error)) => {
-                problems.push(Problem { part: "place".into(), why: one_line(&error) });
+                problems.push(Problem { part: "place".into(), why: host::text::one_line(&error) });
             }
         }
         problems

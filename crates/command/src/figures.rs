@@ -61,7 +61,7 @@ pub(crate) fn add_figures_of_far(
         let value = value.ok_or_else(|| {
             PathError::at("server", format!("the far end sent no value of {}", figure.name))
         })?;
-        crate::accounting::add_figure(figure, value, m);
+        figure.enter(value, m);
     }
     Ok(())
 }

@@ -55,7 +55,7 @@ pub(crate) trait Watch {
     ///
     /// Errors: the server has failed.
     fn server_ended_ns(&mut self) -> Result<Option<u64>, ProgramError>;
-    /// Errors: the server has failed, it server has ended without a packet, or a count cannot be read.
+    /// Errors: the server has failed or has ended without a packet, or a count cannot be read.
     fn end(&mut self) -> Result<FarSeen, PathError>;
 }
 
@@ -443,10 +443,4 @@ pub(crate) fn check_status(name: &str, finished: &FinishedProgram) -> Result<(),
     } else {
         Err(PathError::at(name, format!("{}; {}", finished.status, finished.last_lines())))
     }
-}
-
-/// The error with its causes and the last lines of output in one line.
-pub(crate) fn one_line(error: &PathError) -> String {
-    let text = host::text::chain(error);
-    text.lines().map(str::trim).collect::<Vec<_>>().join(" | ")
 }

@@ -15,7 +15,7 @@ use crate::middle::{self, Middles};
 use crate::path::{arm_spec, arm_switches};
 use crate::place::{FarPlace, Place};
 use crate::remote::Remote;
-use crate::serve::{Kept, LocalWatch, Serving, Watch, one_line};
+use crate::serve::{Kept, LocalWatch, Serving, Watch};
 use crate::settings::ArmSettings;
 use crate::spec::SharedPlace;
 use crate::switches::{Act, At};
@@ -267,7 +267,7 @@ impl CommandSession {
             Err(invalid @ (PathError::Invalid { .. } | PathError::Unsupported { .. })) => {
                 Err(invalid)
             }
-            Err(error) => Err(PathError::Part(one_line(&error).into())),
+            Err(error) => Err(PathError::Part(host::text::one_line(&error).into())),
         }
     }
 

@@ -93,20 +93,20 @@ impl Spot<'_> {
 
     /// Targets of a knob on the interfaces of the place. Of several interfaces, those that do not offer it are left out.
     fn targets(&self, knob: &dyn tune::Knob, system: &System) -> Result<Vec<Target>, PathError> {
-        let mut targets = Vec::new();
+        let mut targets: Vec<Target> = Vec::new();
         let mut refused = None;
         for interface in &self.interfaces {
-            let found = tune::targets(knob, system, Some(interface)).map_err(PathError::part)?;
-            let probed = found.iter().try_for_each(|target| knob.probe(system, target));
-            match probed {
-                Err(error) if self.interfaces.len() > 1 => refused = Some(error),
-                _ => targets.extend(
-                    found
-                        .into_iter()
-                        .filter(|target| !targets.contains(target))
-                        .collect::<Vec<_>>(),
-                ),
+            let mut found =
+                tune::targets(knob, system, Some(interface)).map_err(PathError::part)?;
+            if self.interfaces.len() > 1
+                && let Err(error) = found.iter().try_for_each(|target| knob.probe(system, target))
+            {
+                refused = Some(error);
+                continue;
             }
+            // The host and the namespace are the same of every interface.
+            found.retain(|target| !targets.contains(target));
+            targets.append(&mut found);
         }
         match refused {
             Some(error) if targets.is_empty() => Err(PathError::part(error)),

@@ -14,6 +14,11 @@ pub fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
+/// An error with its causes, and the lines of output in it, in one line.
+pub fn one_line(error: &dyn std::error::Error) -> String {
+    chain(error).lines().map(str::trim).collect::<Vec<_>>().join(" | ")
+}
+
 /// True for control characters and for those that turn or hide the text around them.
 pub fn is_hidden(c: char) -> bool {
     c.is_control()

@@ -97,8 +97,7 @@ pub fn answer_peers(stop: &'static AtomicBool) -> Result<(), PathError> {
 }
 
 fn failed(why: PathError) -> PeersAnswer {
-    let why = host::text::chain(&why);
-    PeersAnswer::Failed { why: why.lines().map(str::trim).collect::<Vec<_>>().join(" | ") }
+    PeersAnswer::Failed { why: host::text::one_line(&why) }
 }
 
 /// One server from its start to its end. Returns the answer to the last call.
@@ -140,7 +139,7 @@ fn serve(
     let host = meter.stop()?.with_children(ended.usage.cpu_ns()).host_time();
     Ok(PeersAnswer::Ended(Box::new(ServerEnd {
         report: report(&ended)?,
-        cost: cost(&ended),
+        cost: ended.usage.cost(),
         host,
     })))
 }
@@ -157,15 +156,6 @@ fn report(ended: &FinishedProgram) -> Result<String, PathError> {
         return Err(PathError::Part(format!("a report of {} bytes", bytes.len()).into()));
     }
     Ok(String::from_utf8_lossy(bytes).into_owned())
-}
-
-fn cost(ended: &FinishedProgram) -> Cost {
-    Cost {
-        user_ns: ended.usage.user_ns,
-        system_ns: ended.usage.system_ns,
-        context_switch_count: ended.usage.context_switch_count,
-        ..Cost::default()
-    }
 }
 
 /// The near end's view of a far end that starts servers.

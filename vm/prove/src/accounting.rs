@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lab::program::Usage;
-use model::{Cost, Delivery, Measurement, Shape, Throughput, Trap};
+use model::{Delivery, Measurement, Throughput, Trap};
 use outside::OutsideCounts;
 
 use crate::client::Served;
@@ -55,9 +55,7 @@ pub(crate) fn served(served: &Served<'_>, frame_count: u64) -> Measurement {
     m.packet_count = Some(frame_count);
     m.figures.insert("client_wall_ns".into(), wall_ns as f64);
     for (figure, value) in &served.figures {
-        let shape = Shape { unit: figure.unit().into(), better: figure.better };
-        m.shapes.insert(figure.name.clone(), shape);
-        m.figures.insert(figure.name.clone(), *value);
+        figure.enter(*value, &mut m);
     }
     m
 }
@@ -91,13 +89,7 @@ pub(crate) struct Seen {
 /// Adds what was seen of the machine.
 pub(crate) fn add_machine(m: &mut Measurement, seen: &Seen) {
     let usage = &seen.usage;
-    let cost = Cost {
-        user_ns: usage.user_ns,
-        system_ns: usage.system_ns,
-        context_switch_count: usage.context_switch_count,
-        ..Cost::default()
-    };
-    m.costs.insert("machine".into(), cost);
+    m.costs.insert("machine".into(), usage.cost());
     m.figures.insert("machine_cpu_ns".into(), usage.cpu_ns() as f64);
     m.figures.extend(seen.text_bytes.map(|bytes| ("image_text_bytes".into(), bytes as f64)));
     m.counters.insert("console_bytes".into(), seen.console_bytes);

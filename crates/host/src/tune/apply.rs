@@ -271,23 +271,21 @@ fn entries(system: &System, plan: &Plan, ready: &[ReadyStep]) -> Vec<Entry> {
     }
     let steps: HashSet<(&str, &Target)> =
         ready.iter().map(|step| (step.knob.id(), &step.target)).collect();
-    let all = registry::all();
-    let on_interface = |interface| {
-        let targets = move |knob| {
+    for interface in interfaces {
+        for knob in registry::all() {
             let targets = registry::targets(knob, system, Some(interface)).unwrap_or_default();
-            targets.into_iter().map(move |target| (knob, target))
-        };
-        all.iter().copied().flat_map(targets)
-    };
-    for (knob, target) in interfaces.into_iter().flat_map(|name| on_interface(name.as_str())) {
-        let is_listed = steps.contains(&(knob.id(), &target));
-        // Steps disturb settings of interfaces alone.
-        let is_of_interface = target.interface().is_some() || matches!(target, Target::Irq(_));
-        if is_listed || !is_of_interface {
-            continue;
-        }
-        if let Ok(before) = knob.read(system, &target) {
-            entries.push(entry(knob.id(), target, before, None));
+            for target in targets {
+                let is_listed = steps.contains(&(knob.id(), &target));
+                // Steps disturb settings of interfaces alone.
+                let is_of_interface =
+                    target.interface().is_some() || matches!(target, Target::Irq(_));
+                if is_listed || !is_of_interface {
+                    continue;
+                }
+                if let Ok(before) = knob.read(system, &target) {
+                    entries.push(entry(knob.id(), target, before, None));
+                }
+            }
         }
     }
     entries

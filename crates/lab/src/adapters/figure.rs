@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use model::{Better, stated_unit};
+use model::{Better, Measurement, Shape, stated_unit};
 use regex::bytes::{Regex, RegexBuilder};
 
 use super::error::{FigureError, FigureSyntaxError, Reason};
@@ -47,6 +47,13 @@ pub enum Source {
 }
 
 impl Figure {
+    /// Enters its value into a measurement, with its unit and direction.
+    pub fn enter(&self, value: f64, measurement: &mut Measurement) {
+        let shape = Shape { unit: self.unit().into(), better: self.better };
+        measurement.shapes.insert(self.name.clone(), shape);
+        measurement.figures.insert(self.name.clone(), value);
+    }
+
     /// Returns a figure of a program that this program knows.
     ///
     /// # Panics

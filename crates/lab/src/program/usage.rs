@@ -1,5 +1,6 @@
 //! Resources used by a program.
 
+use model::Cost;
 use serde::{Deserialize, Serialize};
 
 use super::{Program, ProgramError, processes};
@@ -32,6 +33,16 @@ impl Usage {
     /// CPU time in user mode and in the kernel.
     pub fn cpu_ns(&self) -> u64 {
         self.user_ns + self.system_ns
+    }
+
+    /// CPU time and context switches as the cost of an end.
+    pub fn cost(&self) -> Cost {
+        Cost {
+            user_ns: self.user_ns,
+            system_ns: self.system_ns,
+            context_switch_count: self.context_switch_count,
+            ..Cost::default()
+        }
     }
 
     /// Difference from `earlier` to `self`; the memory is that of the whole time.

@@ -186,7 +186,7 @@ fn flood(
     stop: &AtomicBool,
 ) -> Result<Flow, LoadError> {
     let failed = |what| move |source| LoadError::Tcp { at, what, source };
-    // What is unsent at the end of the time delays the answer.
+    // Bytes that are unsent at the end of the time delay the answer.
     tcp::limit_unsent(connection.as_fd(), CHUNK_BYTES as u32)
         .map_err(failed("TCP_NOTSENT_LOWAT"))?;
     connection.write_all(GREETING).map_err(failed("writing"))?;

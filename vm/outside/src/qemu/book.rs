@@ -139,7 +139,7 @@ impl Book {
         self.counts.left_out_count = 0;
         self.stages = Stages::default();
         self.marks.clear();
-        // What lies between the two parts of the log is not known.
+        // Events between the two parts of the log are not known.
         self.taken.clear();
         self.given_ns.clear();
         for queue in self.queues.values_mut() {

@@ -17,7 +17,7 @@ mod sysctl;
 
 use super::knob::Knob;
 
-/// The pair of commands, which is no knob of `tune`.
+/// The pair of commands; `tune` does not list it as a knob.
 pub(super) const COMMAND: &dyn Knob = &command::CommandPair;
 
 /// All knobs, those that disturb others first.
