@@ -54,7 +54,7 @@ pub use journal::{
     Entry, EntryState, Journal, JournalError, JournalHeader, JournalRecordError, Phase, Record,
     SCHEMA as JOURNAL_SCHEMA,
 };
-pub use knob::{About, Knob};
+pub use knob::{About, Knob, Reaches};
 pub use plan::{
     Drift, LeftOut, Plan, PlanError, PlanFileError, ReadyStep, SCHEMA as PLAN_SCHEMA, Step,
     StepError, StepProblem, machine_id, read as read_plan,
