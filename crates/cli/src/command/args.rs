@@ -11,7 +11,7 @@ use remote::Failure;
 use runner::resolve_text;
 
 use crate::lookup;
-use crate::shared_args::{LiveArgs, ResolveArgs, SeriesArgs, TitleArgs, parse_resolve};
+use crate::shared_args::{WatchArgs, ResolveArgs, SeriesArgs, TitleArgs, parse_resolve};
 
 /// The user's programs, and the figures that decide.
 #[derive(Debug, Clone, Args)]
@@ -236,7 +236,7 @@ pub(crate) struct CommandArgs {
     #[arg(long, value_name = "ID", conflicts_with_all = ["seed", "no_history", "runs"])]
     pub(super) resume: Option<String>,
     #[command(flatten)]
-    pub(super) live: LiveArgs,
+    pub(super) watch: WatchArgs,
     #[command(flatten)]
     pub(super) state: StateArgs,
 }

@@ -88,6 +88,7 @@ const HEADINGS: &[(&str, &[&str])] = &[
             "html",
             "listen",
             "live",
+            "watch",
             "name",
             "no-history",
             "note",

@@ -23,7 +23,7 @@ use crate::proven::{
     ProveDocument, print_document, print_ladder, say_report, say_where, show_series, verdict,
 };
 use crate::running::{Terminal, run_in_child, runner};
-use crate::shared_args::{LimitArgs, LiveArgs, LoadArgs, SeriesArgs};
+use crate::shared_args::{LimitArgs, WatchArgs, LoadArgs, SeriesArgs};
 
 /// Load under which a plan is proved.
 #[derive(Debug, Args)]
@@ -150,7 +150,7 @@ pub(crate) struct ProofArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "runs")]
     keep: Option<PathBuf>,
     #[command(flatten)]
-    live: LiveArgs,
+    watch: WatchArgs,
     #[command(flatten)]
     series: SeriesArgs,
     // Last: it ends with headings of its own.
@@ -194,7 +194,7 @@ pub(super) fn run(
     if context.json {
         print_document(&proven, &ProveDocument::new(&proven).with_steps(steps))?;
     } else {
-        print_ladder(&proven, proof.live.detail)?;
+        print_ladder(&proven, proof.watch.detail)?;
         console::text(&table(&steps))?;
         say_where(&proven);
     }
@@ -213,7 +213,7 @@ pub(crate) fn prove(
     file: &Path,
 ) -> Result<Proven, Failure> {
     args.keep.as_deref().map_or(Ok(()), kept::check_free)?;
-    let terminal = Terminal::open(context, args.live.live)?;
+    let terminal = Terminal::open(context, args.watch.watch)?;
     runner(context, state.journal(), &terminal).run(&request(args, plan, file)?)
 }
 
@@ -231,11 +231,11 @@ fn run_series(
     file: &Path,
 ) -> Result<(), Failure> {
     let request = request(args, plan, file)?;
-    let terminal = Terminal::open(context, args.live.live)?;
+    let terminal = Terminal::open(context, args.watch.watch)?;
     let runner = runner(context, state.journal(), &terminal);
     let is_ladder = args.arms == PlanArmsName::Ladder;
     let proven = runner.run_series(&request, &|request| run_in_child(&runner, request))?;
-    show_series(context, args.live.detail, &proven, args.series.runs, |run| {
+    show_series(context, args.watch.detail, &proven, args.series.runs, |run| {
         ProveDocument::new(run).with_steps(steps(run, is_ladder))
     })
 }

@@ -35,6 +35,7 @@ mod rollback;
 mod rules;
 mod scoped;
 mod store;
+mod switched;
 mod system;
 mod target;
 #[cfg(test)]
@@ -66,6 +67,7 @@ pub use rollback::{
 };
 pub use scoped::ScopedSettings;
 pub use store::{DEFAULT_FOLDER, JournalStore, JournalStoreError, Lock};
+pub use switched::{SwitchError, SwitchedPlan};
 pub use system::{Place, System};
 pub use target::{InvalidTarget, Scope, Target, is_command_name, is_interface_name};
 pub use value::{InvalidValue, Value, ValueFormat, cpus_to_mask, list_to_cpus, mask_to_cpus};
