@@ -20,11 +20,12 @@ const CORE: &[(&str, &str)] = &[
     ("fleet", "model remote"),
     ("probe", PATH),
     ("command", PATH),
+    ("live", "model sys host lab"),
     ("runner", "model sys host lab remote report command probe"),
     ("house", "model sys io host lab remote report runner"),
     (
         "wirepath",
-        "model wire sys io host lab remote runner probe command report fleet house feed-house tunnel-house vm-house \
+        "model wire sys io host lab remote runner probe command live report fleet house feed-house tunnel-house vm-house \
          market marketdata",
     ),
     ("xtask", ""),
