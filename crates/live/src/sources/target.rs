@@ -60,6 +60,13 @@ impl Target {
         }
     }
 
+    /// Processes that own a listener of one of the ports now.
+    pub(super) fn listening(netns: &Netns, ports: &[u16]) -> Result<Vec<u32>, LiveError> {
+        let listeners = netns.run(|| listeners(Path::new("/proc/thread-self/net")))?;
+        let own = listeners.into_iter().filter(|(_, found)| ports.contains(found));
+        Ok(owners(&own.map(|(inode, _)| inode).collect()))
+    }
+
     fn of_process(pid: u32, cgroup: Option<PathBuf>) -> Result<Target, LiveError> {
         let netns = Netns::open(format!("/proc/{pid}/ns/net"))?;
         let processes = with_descendants(&[pid]);
@@ -216,7 +223,7 @@ mod tests {
     #[test]
     fn descendants_are_found_down_to_the_last() {
         let mut shell = std::process::Command::new("sh").args(["-c", "sleep 60 & wait"]).spawn().unwrap();
-        let found = testkit::wait_until(testkit::LONG, || {
+        let found = testkit::until(testkit::LONG, || {
             with_descendants(&[shell.id()]).len() == 2
         });
         let children: Vec<u32> = with_descendants(&[shell.id()]).into_iter().collect();

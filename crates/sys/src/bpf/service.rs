@@ -83,6 +83,26 @@ pub struct ServiceTotals {
     pub untracked_count: u64,
 }
 
+impl ServiceTotals {
+    /// Those since `earlier`.
+    pub fn since(&self, earlier: &ServiceTotals) -> ServiceTotals {
+        let grown = |count: fn(&ServiceTotals) -> u64| count(self).saturating_sub(count(earlier));
+        ServiceTotals {
+            answered_count: grown(|totals| totals.answered_count),
+            slow_count: grown(|totals| totals.slow_count),
+            wanted_count: grown(|totals| totals.wanted_count),
+            refused_count: grown(|totals| totals.refused_count),
+            abandoned_count: grown(|totals| totals.abandoned_count),
+            stale_count: grown(|totals| totals.stale_count),
+            acknowledged_count: grown(|totals| totals.acknowledged_count),
+            overtaken_count: grown(|totals| totals.overtaken_count),
+            unasked_count: grown(|totals| totals.unasked_count),
+            resent_count: grown(|totals| totals.resent_count),
+            untracked_count: grown(|totals| totals.untracked_count),
+        }
+    }
+}
+
 /// Cumulative histogram of one span.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceTimes {
