@@ -19,7 +19,7 @@ use crate::proven::{
     verdict, verdicts,
 };
 use crate::running::{Terminal, run_in_child, runner};
-use crate::shared_args::{BaselineArgs, LimitArgs, WatchArgs, LoadArgs, SeriesArgs};
+use crate::shared_args::{BaselineArgs, LimitArgs, LoadArgs, SeriesArgs, WatchArgs};
 use crate::{gate, results};
 
 #[derive(Debug, Subcommand)]

@@ -3,7 +3,7 @@
 use clap::Args;
 use house::args::parse_duration;
 
-use crate::shared_args::{WatchArgs, ResolveArgs, TitleArgs};
+use crate::shared_args::{ResolveArgs, TitleArgs, WatchArgs};
 
 /// Two programs, and the client of servers.
 #[derive(Debug, Args)]

@@ -16,6 +16,7 @@ use runner::{Proven, WHOLE_PLAN, find_load};
 
 use super::apply;
 use super::kept::{self, Kept, Worth};
+use super::live::{self, LiveArgs};
 use crate::command::{PlaceSwitchArgs, ProgramArgs};
 use crate::far_args::FarEndArgs;
 use crate::lookup;
@@ -23,7 +24,7 @@ use crate::proven::{
     ProveDocument, print_document, print_ladder, say_report, say_where, show_series, verdict,
 };
 use crate::running::{Terminal, run_in_child, runner};
-use crate::shared_args::{LimitArgs, WatchArgs, LoadArgs, SeriesArgs};
+use crate::shared_args::{LimitArgs, LoadArgs, SeriesArgs, WatchArgs};
 
 /// Load under which a plan is proved.
 #[derive(Debug, Args)]
@@ -134,6 +135,8 @@ pub(super) struct TuneProveArgs {
     #[arg(value_name = "PLAN|-")]
     plan: PathBuf,
     #[command(flatten)]
+    live: LiveArgs,
+    #[command(flatten)]
     proof: ProofArgs,
 }
 
@@ -186,6 +189,9 @@ pub(super) fn run(
 ) -> Result<(), Failure> {
     signals::stop_on_hangup()?;
     let (plan, proof) = (apply::read(&args.plan)?, &args.proof);
+    if args.live.live {
+        return live::run(context, state, &args.live, &shared(proof, &plan, &args.plan));
+    }
     if proof.series.runs > 1 {
         return run_series(context, state, proof, &plan, &args.plan);
     }
@@ -200,6 +206,23 @@ pub(super) fn run(
     }
     verdict(&proven)?;
     keep_or_report(context, state, proof, (&plan, &args.plan), &proven)
+}
+
+/// Options that a live proof takes as others do.
+fn shared<'a>(proof: &'a ProofArgs, plan: &'a Plan, file: &'a Path) -> live::Shared<'a> {
+    let limits = &proof.load.limits;
+    live::Shared {
+        plan: (plan, file),
+        rebase: &proof.rebase,
+        port: proof.load.program.port,
+        metrics: &proof.load.program.metric,
+        resolve: limits.resolve.ratio(),
+        seed: limits.seed,
+        keep: proof.keep.as_deref(),
+        is_stored: !limits.no_history,
+        name: limits.title.name.clone(),
+        note: limits.title.note.clone(),
+    }
 }
 
 /// Runs the experiment of a plan once.

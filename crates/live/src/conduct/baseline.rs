@@ -6,7 +6,7 @@ use std::time::Duration;
 use model::live::{LiveBaseline, LivePlacebo, PlaceboPoint, WASHOUT_LAGS, WASHOUT_NS, placebo};
 
 use super::{
-    Clock, ConductError, ERRORS, Figures, Observer, P99, SAMPLE_INTERVAL, Switch, index_of,
+    Clock, ConductError, ERRORS, Figures, Observer, SAMPLE_INTERVAL, Switch, index_of, p99_ns,
 };
 
 /// Time between two readings.
@@ -54,7 +54,7 @@ pub(super) fn measure<F: Figures>(
     let whole = |index: usize| figures.value(first, last, index);
     let values: Vec<Option<f64>> = (0..judged.len()).map(whole).collect();
     let request_count = figures.request_count(first, last);
-    let p99_ns = index_of(&judged, P99).and_then(whole);
+    let p99_ns = p99_ns(&judged, &values);
     let error_share = index_of(&judged, ERRORS).and_then(whole).unwrap_or(0.0);
 
     let act_ns = time_act(clock, switch)?;

@@ -6,6 +6,7 @@ mod baseline;
 mod guard;
 mod period;
 mod run;
+mod service;
 #[cfg(test)]
 mod tests;
 
@@ -18,6 +19,7 @@ use model::live::{
 use thiserror::Error;
 
 pub use run::{LiveRun, RunOptions, conduct};
+pub use service::{ServiceFigures, SystemClock};
 
 /// Time between two samples of the guard.
 pub const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
@@ -90,7 +92,7 @@ pub enum ConductError {
     Switch(String),
 }
 
-/// Name of the figure of a request's latency at its 99th percentile, in nanoseconds.
+/// Name of the figure of a request's latency at its 99th percentile.
 const P99: &str = "p99";
 /// Name of the figure of failed requests, per request.
 const ERRORS: &str = "errors";
@@ -98,6 +100,19 @@ const ERRORS: &str = "errors";
 /// Index of a figure.
 fn index_of(figures: &[LiveFigure], name: &str) -> Option<usize> {
     figures.iter().position(|figure| figure.name == name)
+}
+
+/// Latency at the 99th percentile in nanoseconds, by the values of all figures.
+fn p99_ns(figures: &[LiveFigure], values: &[Option<f64>]) -> Option<f64> {
+    let index = index_of(figures, P99)?;
+    let factor = match figures[index].unit.as_str() {
+        "ns" => 1.0,
+        "us" => 1e3,
+        "ms" => 1e6,
+        "s" => 1e9,
+        _ => return None,
+    };
+    values[index].map(|value| value * factor)
 }
 
 /// Checks the rules against the figures, before time is spent on the baseline.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use model::live::{LiveArm, LivePeriod, LivePeriodRecord, LiveStage, LiveTrip};
 
 use super::guard::Guard;
-use super::{Clock, Figures, Observer, P99, SAMPLE_INTERVAL, Switch, index_of};
+use super::{Clock, Figures, Observer, SAMPLE_INTERVAL, Switch, p99_ns};
 
 /// Period that is asked for.
 pub(super) struct Wanted {
@@ -105,7 +105,7 @@ impl<F: Figures> Stage<'_, F> {
             [self.values(first.as_ref(), half.as_ref()), self.values(half.as_ref(), last.as_ref())];
         if wanted.arm == LiveArm::Off
             && trip.is_none()
-            && let Some(p99_ns) = index_of(self.figures.figures(), P99).and_then(|at| values[at])
+            && let Some(p99_ns) = p99_ns(self.figures.figures(), &values)
         {
             self.guard.off_period(p99_ns);
         }

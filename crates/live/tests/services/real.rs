@@ -27,7 +27,8 @@ fn requests_of_redis_are_those_of_its_client() {
     assert!(is_within_one_percent(seen.request_count(), 20_000), "{totals:?}");
     assert!(is_within_one_percent(totals.acknowledged_count, 20_000), "{totals:?}");
     for span in [ServiceSpan::FirstSend, ServiceSpan::LastAcknowledgement] {
-        let quantiles = [0.1, 0.5, 0.9, 0.99, 1.0].map(|share| seen.latency_us(span, share).unwrap());
+        let quantiles =
+            [0.1, 0.5, 0.9, 0.99, 1.0].map(|share| seen.latency_us(span, share).unwrap());
         testkit::note(&format!("redis, {span:?}: {quantiles:?} us"));
         assert!(quantiles.is_sorted() && quantiles[0] > 0.5, "{quantiles:?}");
     }
@@ -57,7 +58,9 @@ fn requests_of_nginx_are_those_of_its_client() {
     use std::os::unix::fs::PermissionsExt;
     std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
     let file = folder.path().join("nginx.conf");
-    let Some(server) = Server::start("/usr/sbin/nginx", &["-c", file.to_str().unwrap()]) else { return };
+    let Some(server) = Server::start("/usr/sbin/nginx", &["-c", file.to_str().unwrap()]) else {
+        return;
+    };
     let Some(mut sources) = server.sources(&[]) else { return };
     let before = sources.read().unwrap();
     let url = format!("http://127.0.0.1:{PORT}/page");

@@ -48,7 +48,10 @@ impl Scrape {
         let mut scrape = Scrape::default();
         for line in text.split(|byte| *byte == b'\n') {
             if line.len() > LINE_BYTES_MAX {
-                return Err(format!("a line has {} bytes, at most {LINE_BYTES_MAX} are read", line.len()));
+                return Err(format!(
+                    "a line has {} bytes, at most {LINE_BYTES_MAX} are read",
+                    line.len()
+                ));
             }
             // Other metrics may hold any bytes.
             if !line.trim_ascii_start().starts_with(selector.metric.as_bytes()) {
@@ -61,7 +64,12 @@ impl Scrape {
         scrape.finish(selector)
     }
 
-    fn add_line(&mut self, line: &str, selector: &Selector, share: Option<f64>) -> Result<(), String> {
+    fn add_line(
+        &mut self,
+        line: &str,
+        selector: &Selector,
+        share: Option<f64>,
+    ) -> Result<(), String> {
         let end = line.find(|c: char| c == '{' || c.is_ascii_whitespace()).unwrap_or(line.len());
         let (name, rest) = line.split_at(end);
         let suffix = &name[selector.metric.len()..];
@@ -123,7 +131,9 @@ impl Scrape {
 
     fn finish(self, selector: &Selector) -> Result<Scrape, String> {
         if self == Scrape::default() {
-            return Err(format!("there is no series {selector}; compare its name and labels with the page"));
+            return Err(format!(
+                "there is no series {selector}; compare its name and labels with the page"
+            ));
         }
         let first = self.buckets.first().map_or(0, |bucket| bucket.series_count);
         if self.buckets.iter().any(|bucket| bucket.series_count != first) {
