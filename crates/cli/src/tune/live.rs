@@ -37,7 +37,7 @@ use crate::results;
 const REACH_MIN: f64 = 0.9;
 
 /// Time before the first switch that the forecast needs at least.
-const BASELINE_MIN: Duration = Duration::from_secs(20);
+const BASELINE_MIN: Duration = Duration::from_secs(15);
 
 /// How a plan is proved on a running service.
 #[derive(Debug, Args)]
@@ -61,7 +61,7 @@ pub(super) struct LiveArgs {
     unit: Option<String>,
     /// Time from the first switch on
     #[arg(long = "for", value_name = "TIME", default_value = "30m", requires = "live", value_parser = parse_duration)]
-    time: Duration,
+    run_time: Duration,
     /// Time before it, in which nothing is switched: it tells how long the run has to be
     #[arg(long, value_name = "TIME", default_value = "3m", requires = "live", value_parser = parse_duration)]
     baseline: Duration,
@@ -147,7 +147,7 @@ pub(super) fn run(
     let mut terminal = Terminal::new(context);
     let options = RunOptions {
         baseline: args.baseline,
-        time: args.time,
+        time: args.run_time,
         resolve: shared.resolve,
         seed: shared.seed.unwrap_or_else(realtime_ns),
         washout: args.washout,
