@@ -146,9 +146,16 @@ pub fn live_end(proof: &LiveProof) -> (String, Tone) {
     (format!("Ended: {text}."), tone)
 }
 
-/// A time in seconds or minutes, without zeros.
+/// A length of time without zeros at its end: `80 s`, `2 min`, `12.5 ms`.
 pub(crate) fn time(time_ns: u64) -> String {
-    units::duration(Duration::from_nanos(time_ns))
+    match time_ns / 1_000_000_000 {
+        ..120 => {
+            let (step, unit) = units::step(time_ns as f64, "ns");
+            format!("{} {unit}", figure(time_ns as f64 / step))
+        }
+        seconds if seconds % 60 == 0 => format!("{} min", seconds / 60),
+        _ => units::duration(Duration::from_nanos(time_ns)),
+    }
 }
 
 fn capitalized(text: &str) -> String {

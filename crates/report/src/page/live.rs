@@ -167,7 +167,7 @@ fn trips(proof: &LiveProof) -> Vec<[String; 4]> {
     tripped
         .take(TRIPS_MAX)
         .map(|(period, trip)| {
-            let undone = trip.undone_after_ns.map_or("nothing to undo".to_owned(), live_time);
+            let undone = trip.undone_after_ns.map_or("–".to_owned(), live_time);
             [live_time(trip.at_ns), arm(period.arm).to_owned(), trip.reason.clone(), undone]
         })
         .collect()

@@ -31,17 +31,14 @@ pub fn live(page: &LivePage, style: Style) -> String {
     screen.table(&["", ">baseline", ">on over off", "verdict", ">evidence", ">after"], rows);
     screen.blank();
     for (what, text) in &page.facts {
-        screen.paragraph(what, text, Tone::Dim);
+        screen.paragraph(&format!("{what}: "), text, Tone::Dim);
     }
     for [at, arm, reason, undone] in page.trips.iter().take(TRIPS_MAX) {
-        screen.paragraph(
-            "Trip",
-            &format!("after {at}, {arm}: {reason}; undone after {undone}"),
-            Tone::Doubt,
-        );
+        let text = format!("{at} after the first switch, {arm}: {reason}; undone after {undone}");
+        screen.paragraph("Trip: ", &text, Tone::Doubt);
     }
     for (figure, why) in page.absent.iter().take(TRIPS_MAX) {
-        screen.paragraph("Absent", &format!("{figure}: {why}"), Tone::Dim);
+        screen.paragraph("Absent: ", &format!("{figure}: {why}"), Tone::Dim);
     }
     screen.finish()
 }
