@@ -3,7 +3,6 @@
 use std::io::{self, Read};
 
 use libbpf_rs::{Iter, Link, MapHandle};
-use zerocopy::FromBytes;
 
 use super::error::BpfError;
 use super::object::{
