@@ -116,7 +116,8 @@ fn hostile_pages_are_refused_within_bounds_of_time_and_memory() {
     });
     assert!(slow.contains("within 2s") || slow.contains("not HTTP"), "{slow}");
     let head = refusal(|_, mut stream| {
-        let _ = stream.write_all(format!("HTTP/1.1 200 OK\r\nX: {}", "y".repeat(1 << 20)).as_bytes());
+        let _ =
+            stream.write_all(format!("HTTP/1.1 200 OK\r\nX: {}", "y".repeat(1 << 20)).as_bytes());
     });
     assert!(head.contains("head"), "{head}");
     let line = refusal(|_, stream| send(stream, &format!("x {}", "1".repeat(1 << 20))));
@@ -128,7 +129,8 @@ fn hostile_pages_are_refused_within_bounds_of_time_and_memory() {
     let binary = refusal(|_, stream| send(stream, "x \u{0}\u{1}"));
     assert!(binary.contains("not a sample"), "{binary}");
     assert!(begun.elapsed() < testkit::LONG, "{:?}", begun.elapsed());
-    let none = open(&["prom:http://127.0.0.1:1/metrics#x:value lower".into()]).unwrap_err().to_string();
+    let none =
+        open(&["prom:http://127.0.0.1:1/metrics#x:value lower".into()]).unwrap_err().to_string();
     assert!(none.contains("cannot connect"), "{none}");
 }
 

@@ -102,7 +102,8 @@ impl Ledger {
         let mut lost_by_parent = BTreeMap::<u32, u64>::new();
         for (pid, times) in &self.members {
             if !is_same(pid, times) {
-                *lost_by_parent.entry(times.parent).or_default() += times.own_ns + times.children_ns;
+                *lost_by_parent.entry(times.parent).or_default() +=
+                    times.own_ns + times.children_ns;
             }
         }
         for (parent, lost_ns) in lost_by_parent {
@@ -117,7 +118,8 @@ impl Ledger {
             self.ended_ns += lost_ns.saturating_sub(taken_ns);
         }
         self.members = now;
-        let living_ns: u64 = self.members.values().map(|times| times.own_ns + times.children_ns).sum();
+        let living_ns: u64 =
+            self.members.values().map(|times| times.own_ns + times.children_ns).sum();
         self.highest_ns = self.highest_ns.max(living_ns + self.ended_ns);
     }
 }
@@ -148,7 +150,8 @@ fn times_of(pid: u32) -> Option<Times> {
 pub(super) fn interrupt_ticks() -> Option<(u64, u64)> {
     let text = fs::read_to_string("/proc/stat").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
-    let ticks: Vec<u64> = line.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect();
+    let ticks: Vec<u64> =
+        line.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect();
     // Guests' time is in the user's already.
     Some((ticks.get(5)? + ticks.get(6)?, ticks.iter().take(8).sum()))
 }

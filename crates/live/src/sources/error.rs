@@ -19,15 +19,21 @@ pub struct MetricSyntaxError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LiveError {
-    #[error("there is nothing to judge: {why}; name a service with --port, --pid or --unit, or a figure with --metric")]
+    #[error(
+        "there is nothing to judge: {why}; name a service with --port, --pid or --unit, or a figure with --metric"
+    )]
     NoFigure { why: String },
     #[error("two figures are called {name}; write --metric 'OTHER_NAME=…'")]
     SameName { name: String },
     #[error("no process listens at TCP port {port} there; `ss -lntp` lists the listeners")]
     NoListener { port: u16 },
-    #[error("process {pid} and its children have no TCP listener; give the service's port with --port")]
+    #[error(
+        "process {pid} and its children have no TCP listener; give the service's port with --port"
+    )]
     NoPort { pid: u32 },
-    #[error("the service listens at {count} TCP ports, of which at most {max} can be followed; name one with --port")]
+    #[error(
+        "the service listens at {count} TCP ports, of which at most {max} can be followed; name one with --port"
+    )]
     TooManyPorts { count: usize, max: usize },
     #[error(transparent)]
     Program(#[from] ProgramError),

@@ -182,12 +182,19 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("service.log");
         fs::write(&path, "took 999 ms\n").unwrap();
-        let follower = LogFollower::open(&path, &Regex::new("took ([0-9.]+|-) ms").unwrap()).unwrap();
+        let follower =
+            LogFollower::open(&path, &Regex::new("took ([0-9.]+|-) ms").unwrap()).unwrap();
         (folder, path, follower)
     }
 
     fn append(path: &Path, text: &str) {
-        OpenOptions::new().append(true).create(true).open(path).unwrap().write_all(text.as_bytes()).unwrap();
+        OpenOptions::new()
+            .append(true)
+            .create(true)
+            .open(path)
+            .unwrap()
+            .write_all(text.as_bytes())
+            .unwrap();
     }
 
     #[test]
@@ -232,7 +239,11 @@ mod tests {
         log.poll(Duration::ZERO).unwrap();
         assert_eq!(log.reading().since(&before, Statistic::Mean), None);
         log.poll(LONG).unwrap();
-        assert!(log.reading().since(&before, Statistic::Quantile(0.5)).is_some_and(|p50| (7.8..8.2).contains(&p50)));
+        assert!(
+            log.reading()
+                .since(&before, Statistic::Quantile(0.5))
+                .is_some_and(|p50| (7.8..8.2).contains(&p50))
+        );
     }
 
     #[test]

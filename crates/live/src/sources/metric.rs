@@ -99,8 +99,10 @@ fn parse(text: &str) -> Result<MetricSpec, Fault> {
             return Err((format!("{other:?} is not a direction"), "end with lower or higher"));
         }
     };
-    let (kind, place) =
-        source.trim().split_once(':').ok_or_else(|| (format!("{source:?} is not a source"), FORMS))?;
+    let (kind, place) = source
+        .trim()
+        .split_once(':')
+        .ok_or_else(|| (format!("{source:?} is not a source"), FORMS))?;
     let (default, source, statistic) = match kind {
         "prom" => prometheus(place)?,
         "log" => log(place)?,
@@ -116,10 +118,16 @@ fn parse(text: &str) -> Result<MetricSpec, Fault> {
 
 fn prometheus(place: &str) -> Result<(String, MetricSource, Statistic), Fault> {
     let (url, rest) = place.split_once('#').ok_or_else(|| {
-        ("it has no # between address and metric".to_owned(), "use prom:http://HOST:PORT/metrics#METRIC:p99 lower")
+        (
+            "it has no # between address and metric".to_owned(),
+            "use prom:http://HOST:PORT/metrics#METRIC:p99 lower",
+        )
     })?;
     let (selector, statistic) = rest.rsplit_once(':').ok_or_else(|| {
-        (format!("{rest:?} has no statistic"), "end the metric with :p50, :p99, :mean, :rate or :value")
+        (
+            format!("{rest:?} has no statistic"),
+            "end the metric with :p50, :p99, :mean, :rate or :value",
+        )
     })?;
     let statistic = parse_statistic(statistic).ok_or_else(|| {
         (format!("{statistic:?} is not a statistic"), "use p50, p99, p99.9, mean, rate or value")
@@ -146,7 +154,10 @@ fn log(place: &str) -> Result<(String, MetricSource, Statistic), Fault> {
     let regex = Regex::new(regex).map_err(|why| {
         let why = why.to_string();
         let why = why.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
-        (format!("{regex:?} is not a regular expression: {why}"), "see https://docs.rs/regex for its syntax")
+        (
+            format!("{regex:?} is not a regular expression: {why}"),
+            "see https://docs.rs/regex for its syntax",
+        )
     })?;
     if regex.captures_len() != 2 {
         let count = regex.captures_len() - 1;

@@ -219,7 +219,9 @@ impl Sources {
             chosen.push((lower("cpu_per_request", "us", LiveScale::Ratio), Kind::CpuPerRequest));
         } else if self.cpu.is_some() {
             let why = self.absent.first().map_or("", |(_, why)| why);
-            let why = format!("requests are not counted ({why}); add --metric 'prom:…' with a histogram of requests");
+            let why = format!(
+                "requests are not counted ({why}); add --metric 'prom:…' with a histogram of requests"
+            );
             self.absent.push(("cpu_per_request".into(), why));
         }
         if self.probe.is_some() {
@@ -242,7 +244,11 @@ impl Sources {
             return Err(LiveError::NoFigure { why });
         }
         let names: Vec<&String> = chosen.iter().map(|(figure, _)| &figure.name).collect();
-        if let Some(name) = names.iter().enumerate().find_map(|(at, name)| names[..at].contains(name).then_some(*name)) {
+        if let Some(name) = names
+            .iter()
+            .enumerate()
+            .find_map(|(at, name)| names[..at].contains(name).then_some(*name))
+        {
             return Err(LiveError::SameName { name: name.clone() });
         }
         let kinds: Vec<Kind> = chosen.iter().map(|(_, kind)| *kind).collect();
@@ -375,7 +381,9 @@ fn with_causes(error: &BpfError) -> String {
 impl Metric {
     fn open(spec: &MetricSpec) -> Result<Metric, LiveError> {
         let source = match &spec.source {
-            MetricSource::Prometheus { .. } => MetricState::Prometheus(PrometheusReading::default()),
+            MetricSource::Prometheus { .. } => {
+                MetricState::Prometheus(PrometheusReading::default())
+            }
             MetricSource::Log { path, regex } => {
                 let log = LogFollower::open(path, regex).map_err(|why| LiveError::Log {
                     name: spec.name.clone(),
@@ -415,7 +423,8 @@ impl Metric {
                     Statistic::Quantile(share) => Some(share),
                     _ => None,
                 };
-                let page = prometheus::fetch(url).and_then(|page| Scrape::parse(&page, selector, share));
+                let page =
+                    prometheus::fetch(url).and_then(|page| Scrape::parse(&page, selector, share));
                 let page =
                     page.map_err(|why| LiveError::Prometheus { name, url: url.to_string(), why })?;
                 state.advance(page);
@@ -423,7 +432,11 @@ impl Metric {
             }
             (MetricSource::Log { path, .. }, MetricState::Log(log)) => {
                 let polled = log.poll(LOG_TIME_MAX);
-                polled.map_err(|why| LiveError::Log { name, path: path.clone(), why: why.to_string() })?;
+                polled.map_err(|why| LiveError::Log {
+                    name,
+                    path: path.clone(),
+                    why: why.to_string(),
+                })?;
                 Ok(MetricReading::Log(log.reading()))
             }
             (MetricSource::Command { command }, MetricState::Command { sum, count }) => {
@@ -569,7 +582,9 @@ impl Seen<'_> {
         let mut add = |name, unit, value: Option<f64>| {
             found.extend(value.map(|value| Beside { name, unit, value }));
         };
-        for (name, share) in [("p50 to the last acknowledgement", 0.5), ("p99 to the last acknowledgement", 0.99)] {
+        for (name, share) in
+            [("p50 to the last acknowledgement", 0.5), ("p99 to the last acknowledgement", 0.99)]
+        {
             add(name, "us", self.latency_us(ServiceSpan::LastAcknowledgement, share));
         }
         if let Some(totals) = self.totals() {
@@ -583,7 +598,11 @@ impl Seen<'_> {
         for (name, (now, earlier)) in
             network::names().zip(self.now.counters.iter().zip(&self.earlier.counters))
         {
-            add(name, "", now.zip(*earlier).map(|(now, earlier)| now.saturating_sub(earlier) as f64));
+            add(
+                name,
+                "",
+                now.zip(*earlier).map(|(now, earlier)| now.saturating_sub(earlier) as f64),
+            );
         }
         let ticks = self.now.interrupt_ticks.zip(self.earlier.interrupt_ticks);
         let share = ticks.and_then(|((now, all), (before, all_before))| {

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use host::net::TcpSocket;
 use sys::bpf::ServiceWanted;
 
+use super::Sources;
 use super::error::LiveError;
 use super::network::connections;
-use super::Sources;
 
 /// Connections that use a setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -88,7 +88,12 @@ impl Sources {
             request_count = counted.1;
             if is_over(begun.elapsed(), request_count) {
                 let window = begun.elapsed();
-                return Ok(Reach { reached_count: counted.0, request_count, window, is_exact: false });
+                return Ok(Reach {
+                    reached_count: counted.0,
+                    request_count,
+                    window,
+                    is_exact: false,
+                });
             }
         }
         Ok(Reach { reached_count: 0, request_count: 0, window: begun.elapsed(), is_exact: false })
@@ -100,7 +105,8 @@ impl Sources {
     pub fn mark_connections(&mut self) -> Result<(), LiveError> {
         if let Some(target) = self.target.as_ref().filter(|_| self.probe.is_none()) {
             let found = connections(&target.netns, &target.ports)?;
-            self.first_connections = found.iter().map(|socket| (socket.local, socket.remote)).collect();
+            self.first_connections =
+                found.iter().map(|socket| (socket.local, socket.remote)).collect();
         }
         Ok(())
     }

@@ -156,13 +156,19 @@ struct Children {
 impl Children {
     fn of(&mut self, pid: u32) -> Vec<u32> {
         if let Some(by_parent) = &self.by_parent {
-            return by_parent.iter().filter(|(parent, _)| *parent == pid).map(|(_, pid)| *pid).collect();
+            return by_parent
+                .iter()
+                .filter(|(parent, _)| *parent == pid)
+                .map(|(_, pid)| *pid)
+                .collect();
         }
         let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
         let mut found = Vec::new();
         for thread in threads {
             match fs::read_to_string(thread.path().join("children")) {
-                Ok(list) => found.extend(list.split_ascii_whitespace().filter_map(|pid| pid.parse::<u32>().ok())),
+                Ok(list) => found.extend(
+                    list.split_ascii_whitespace().filter_map(|pid| pid.parse::<u32>().ok()),
+                ),
                 // A thread may have ended; without CONFIG_PROC_CHILDREN no thread has the file.
                 Err(_) if Path::new("/proc/thread-self/children").exists() => {}
                 Err(_) => {
@@ -222,10 +228,9 @@ mod tests {
 
     #[test]
     fn descendants_are_found_down_to_the_last() {
-        let mut shell = std::process::Command::new("sh").args(["-c", "sleep 60 & wait"]).spawn().unwrap();
-        let found = testkit::until(testkit::LONG, || {
-            with_descendants(&[shell.id()]).len() == 2
-        });
+        let mut shell =
+            std::process::Command::new("sh").args(["-c", "sleep 60 & wait"]).spawn().unwrap();
+        let found = testkit::until(testkit::LONG, || with_descendants(&[shell.id()]).len() == 2);
         let children: Vec<u32> = with_descendants(&[shell.id()]).into_iter().collect();
         for pid in children.iter().filter(|pid| **pid != shell.id()) {
             sys::pidfd::PidFd::open(*pid).unwrap().send(9).unwrap();

@@ -49,7 +49,11 @@ fn work_of_a_request_is_in_its_latency_and_ten_percent_more_in_its_cpu_time() {
         sums[arm] += seen.value(cpu).unwrap();
     }
     let ratio = sums[1] / sums[0];
-    testkit::note(&format!("CPU per request: {} and {} us, ratio {ratio}", sums[0] / 4.0, sums[1] / 4.0));
+    testkit::note(&format!(
+        "CPU per request: {} and {} us, ratio {ratio}",
+        sums[0] / 4.0,
+        sums[1] / 4.0
+    ));
     assert!((1.03..1.20).contains(&ratio), "{sums:?}");
 }
 
@@ -122,8 +126,11 @@ fn a_congestion_control_reaches_new_connections_alone() {
         return testkit::skip("kernel", format!("congestion control {after}"));
     }
     let mut new = server.connect();
-    let wanted =
-        [Wanted::CongestionControl(after.into()), Wanted::NewSocketsOnly { after_ns }, Wanted::AtOnce];
+    let wanted = [
+        Wanted::CongestionControl(after.into()),
+        Wanted::NewSocketsOnly { after_ns },
+        Wanted::AtOnce,
+    ];
     for (wanted, shares) in wanted.iter().zip([(0.0, 1.0), (0.0, 1.0), (1.0, 1.0)]) {
         for (client, share) in [(&mut old, shares.0), (&mut new, shares.1)] {
             let is_over = std::sync::atomic::AtomicBool::new(false);
@@ -163,6 +170,9 @@ fn figures_of_the_service_s_own_stand_beside_those_from_outside() {
     assert_eq!(seen.value(place(&sources, "n")), Some(7.0));
     assert_eq!(sources.figures()[0].name, "cpu_per_request");
     let beside = seen.beside();
-    assert!(beside.iter().any(|one| one.name == "segments received" && one.value > 20.0), "{beside:?}");
+    assert!(
+        beside.iter().any(|one| one.name == "segments received" && one.value > 20.0),
+        "{beside:?}"
+    );
     assert!(seen.latency_us(ServiceSpan::LastAcknowledgement, 0.99).is_some());
 }

@@ -27,7 +27,8 @@ fn requests_of_redis_are_those_of_its_client() {
     assert!(is_within_one_percent(seen.request_count(), 20_000), "{totals:?}");
     assert!(is_within_one_percent(totals.acknowledged_count, 20_000), "{totals:?}");
     for span in [ServiceSpan::FirstSend, ServiceSpan::LastAcknowledgement] {
-        let quantiles = [0.1, 0.5, 0.9, 0.99, 1.0].map(|share| seen.latency_us(span, share).unwrap());
+        let quantiles =
+            [0.1, 0.5, 0.9, 0.99, 1.0].map(|share| seen.latency_us(span, share).unwrap());
         testkit::note(&format!("redis, {span:?}: {quantiles:?} us"));
         assert!(quantiles.is_sorted() && quantiles[0] > 0.5, "{quantiles:?}");
     }
@@ -57,7 +58,9 @@ fn requests_of_nginx_are_those_of_its_client() {
     use std::os::unix::fs::PermissionsExt;
     std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
     let file = folder.path().join("nginx.conf");
-    let Some(server) = Server::start("/usr/sbin/nginx", &["-c", file.to_str().unwrap()]) else { return };
+    let Some(server) = Server::start("/usr/sbin/nginx", &["-c", file.to_str().unwrap()]) else {
+        return;
+    };
     let Some(mut sources) = server.sources(&[]) else { return };
     let before = sources.read().unwrap();
     let url = format!("http://127.0.0.1:{PORT}/page");
@@ -88,8 +91,7 @@ fn cost_of_a_request() {
     let _counting = sys::bpf::RunTimeCounting::start().unwrap();
     for connections in ["1", "10", "50"] {
         let (before, began) = (sources.run_time().unwrap().unwrap(), sources.read().unwrap());
-        let arguments =
-            ["-p", &port, "-n", "100000", "-c", connections, "-t", "get", "--csv"];
+        let arguments = ["-p", &port, "-n", "100000", "-c", connections, "-t", "get", "--csv"];
         server.run("redis-benchmark", &arguments);
         let (after, ended) = (sources.run_time().unwrap().unwrap(), sources.read().unwrap());
         let runs = after.all.since(&before.all);

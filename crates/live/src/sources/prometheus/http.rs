@@ -37,7 +37,9 @@ impl Url {
         };
         let (host, port) = match authority.rsplit_once(':') {
             // A colon within brackets is the address's.
-            Some((host, port)) if !port.ends_with(']') => (host, port.parse().map_err(|_| fault())?),
+            Some((host, port)) if !port.ends_with(']') => {
+                (host, port.parse().map_err(|_| fault())?)
+            }
             _ => (authority, 80),
         };
         let is_host = |byte: u8| byte.is_ascii_alphanumeric() || b".-_:[]%".contains(&byte);
@@ -74,8 +76,9 @@ pub(in super::super) fn fetch(url: &Url) -> Result<Vec<u8>, String> {
 
 fn connect(url: &Url, deadline: Instant) -> Result<TcpStream, String> {
     let host = url.host.trim_start_matches('[').trim_end_matches(']');
-    let addresses =
-        (host, url.port).to_socket_addrs().map_err(|why| format!("cannot resolve {host}: {why}"))?;
+    let addresses = (host, url.port)
+        .to_socket_addrs()
+        .map_err(|why| format!("cannot resolve {host}: {why}"))?;
     let mut last = format!("{host} has no address");
     for address in addresses {
         let left = deadline.saturating_duration_since(Instant::now());
@@ -106,7 +109,9 @@ fn read_answer(stream: &mut TcpStream, deadline: Instant) -> Result<Vec<u8>, Str
             Ok(0) => return Ok(answer),
             Ok(len) => answer.extend_from_slice(&piece[..len]),
             Err(why) if why.kind() == io::ErrorKind::Interrupted => continue,
-            Err(why) if matches!(why.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+            Err(why)
+                if matches!(why.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) =>
+            {
                 return Err(timed_out());
             }
             Err(why) => return Err(format!("cannot receive: {why}")),
@@ -141,7 +146,9 @@ impl Head {
             Ok(httparse::Status::Complete(len)) => len,
             Ok(httparse::Status::Partial) if answer.len() < HEAD_BYTES_MAX => return Ok(None),
             Ok(httparse::Status::Partial) => {
-                return Err(format!("the head of the answer is longer than {HEAD_BYTES_MAX} bytes"));
+                return Err(format!(
+                    "the head of the answer is longer than {HEAD_BYTES_MAX} bytes"
+                ));
             }
             Err(why) => return Err(format!("the answer is not HTTP: {why}")),
         };
@@ -150,7 +157,9 @@ impl Head {
             std::str::from_utf8(header.value).ok().map(str::trim)
         };
         if let Some(encoding) = value("content-encoding").filter(|one| *one != "identity") {
-            return Err(format!("the answer is compressed ({encoding:?}), which was not asked for"));
+            return Err(format!(
+                "the answer is compressed ({encoding:?}), which was not asked for"
+            ));
         }
         let is_chunked =
             value("transfer-encoding").is_some_and(|one| one.eq_ignore_ascii_case("chunked"));
@@ -181,7 +190,9 @@ pub(super) fn body(answer: &[u8]) -> Result<Vec<u8>, String> {
         return unchunked(body);
     }
     match head.body_bytes {
-        Some(len) if body.len() < len => Err(format!("the answer ends after {} of {len} bytes", body.len())),
+        Some(len) if body.len() < len => {
+            Err(format!("the answer ends after {} of {len} bytes", body.len()))
+        }
         Some(len) => Ok(body[..len].to_vec()),
         None => Ok(body.to_vec()),
     }
@@ -219,7 +230,15 @@ mod tests {
         ] {
             assert_eq!(Url::parse(text).unwrap().to_string(), written);
         }
-        for text in ["", "node:1", "https://a/", "http://", "http://a:x/", "http://a b/", "http://a/\r\nX: y"] {
+        for text in [
+            "",
+            "node:1",
+            "https://a/",
+            "http://",
+            "http://a:x/",
+            "http://a b/",
+            "http://a/\r\nX: y",
+        ] {
             assert!(Url::parse(text).is_err(), "{text:?}");
         }
     }
@@ -238,7 +257,9 @@ mod tests {
         }
         assert!(answer("Content-Length: 5", "abc").unwrap_err().contains("3 of 5"));
         assert!(answer("Content-Encoding: gzip", "").unwrap_err().contains("gzip"));
-        assert!(body(b"HTTP/1.1 302 Found\r\nLocation: http://x/\r\n\r\n").unwrap_err().contains("302"));
+        assert!(
+            body(b"HTTP/1.1 302 Found\r\nLocation: http://x/\r\n\r\n").unwrap_err().contains("302")
+        );
         assert!(body(b"SSH-2.0-x\r\n").unwrap_err().contains("not HTTP"));
     }
 }

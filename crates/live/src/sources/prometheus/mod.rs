@@ -6,8 +6,8 @@ mod text;
 
 use std::time::{Duration, Instant};
 
-pub(super) use http::fetch;
 pub use http::Url;
+pub(super) use http::fetch;
 pub use selector::Selector;
 pub(super) use text::Scrape;
 

@@ -48,7 +48,10 @@ impl Scrape {
         let mut scrape = Scrape::default();
         for line in text.split(|byte| *byte == b'\n') {
             if line.len() > LINE_BYTES_MAX {
-                return Err(format!("a line has {} bytes, at most {LINE_BYTES_MAX} are read", line.len()));
+                return Err(format!(
+                    "a line has {} bytes, at most {LINE_BYTES_MAX} are read",
+                    line.len()
+                ));
             }
             // Other metrics may hold any bytes.
             if !line.trim_ascii_start().starts_with(selector.metric.as_bytes()) {
@@ -61,7 +64,12 @@ impl Scrape {
         scrape.finish(selector)
     }
 
-    fn add_line(&mut self, line: &str, selector: &Selector, share: Option<f64>) -> Result<(), String> {
+    fn add_line(
+        &mut self,
+        line: &str,
+        selector: &Selector,
+        share: Option<f64>,
+    ) -> Result<(), String> {
         let end = line.find(|c: char| c == '{' || c.is_ascii_whitespace()).unwrap_or(line.len());
         let (name, rest) = line.split_at(end);
         let suffix = &name[selector.metric.len()..];
@@ -108,22 +116,23 @@ impl Scrape {
             return Err(format!("a bucket up to {upper} has {count} samples"));
         }
         let at = self.buckets.partition_point(|bucket| bucket.upper < upper);
-        match self.buckets.get_mut(at).filter(|bucket| bucket.upper == upper) {
-            Some(bucket) => {
-                bucket.count += count;
-                bucket.series_count = bucket.series_count.saturating_add(1);
-            }
-            None if self.buckets.len() < BUCKETS_MAX => {
-                self.buckets.insert(at, Bucket { upper, count, series_count: 1 });
-            }
-            None => return Err(format!("it has more than {BUCKETS_MAX} buckets")),
+        if let Some(bucket) = self.buckets.get_mut(at).filter(|bucket| bucket.upper == upper) {
+            bucket.count += count;
+            bucket.series_count = bucket.series_count.saturating_add(1);
+            return Ok(());
         }
+        if self.buckets.len() >= BUCKETS_MAX {
+            return Err(format!("it has more than {BUCKETS_MAX} buckets"));
+        }
+        self.buckets.insert(at, Bucket { upper, count, series_count: 1 });
         Ok(())
     }
 
     fn finish(self, selector: &Selector) -> Result<Scrape, String> {
         if self == Scrape::default() {
-            return Err(format!("there is no series {selector}; compare its name and labels with the page"));
+            return Err(format!(
+                "there is no series {selector}; compare its name and labels with the page"
+            ));
         }
         let first = self.buckets.first().map_or(0, |bucket| bucket.series_count);
         if self.buckets.iter().any(|bucket| bucket.series_count != first) {
