@@ -138,4 +138,6 @@ fn hostile_pages_are_refused_within_bounds_of_time_and_memory() {
 fn without_a_service_and_a_metric_there_is_nothing_to_judge() {
     let why = open(&[]).unwrap_err().to_string();
     assert!(why.contains("--port") && why.contains("--metric"), "{why}");
+    let twice = ["a=command:echo 1 lower".to_owned(), "a=command:echo 2 lower".to_owned()];
+    assert!(open(&twice).unwrap_err().to_string().contains("two figures are called a"));
 }

@@ -2,7 +2,6 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use host::net::NetError;
 use host::netns::NetnsError;
@@ -24,6 +23,8 @@ pub enum LiveError {
         "there is nothing to judge: {why}; name a service with --port, --pid or --unit, or a figure with --metric"
     )]
     NoFigure { why: String },
+    #[error("two figures are called {name}; write --metric 'OTHER_NAME=…'")]
+    SameName { name: String },
     #[error("no process listens at TCP port {port} there; `ss -lntp` lists the listeners")]
     NoListener { port: u16 },
     #[error(
@@ -54,6 +55,4 @@ pub enum LiveError {
     Log { name: String, path: PathBuf, why: String },
     #[error("metric {name}: `{command}` {why}")]
     Command { name: String, command: String, why: String },
-    #[error("metric {name} was not read within {limit:?}; its source is too slow to judge by")]
-    Slow { name: String, limit: Duration },
 }

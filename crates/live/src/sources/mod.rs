@@ -121,6 +121,8 @@ pub struct Reading {
     counters: Vec<Option<u64>>,
     queues: Option<Queues>,
     metrics: Vec<MetricReading>,
+    /// The first metric that counts requests.
+    request_metric: Option<usize>,
 }
 
 #[derive(Debug, Clone)]
@@ -158,7 +160,12 @@ impl Sources {
         let mut absent = Vec::new();
         let probe = match &target {
             Some(target) => match ServiceProbe::attach(target.netns_inode, &target.ports) {
-                Ok(probe) => Some(probe),
+                Ok(mut probe) => {
+                    if let Err(why) = probe.waiting() {
+                        absent.push(("waiting".to_owned(), with_causes(&why)));
+                    }
+                    Some(probe)
+                }
                 Err(why) => {
                     let why = with_causes(&why);
                     for name in ["p50", "p99", "errors"] {
@@ -169,13 +176,16 @@ impl Sources {
             },
             None => None,
         };
-        let (cpu, counters) = match &target {
-            Some(target) => (
-                Some(CpuTime::new(target.cgroup.clone(), &target.roots)),
-                Some(Counters::open(&target.netns)?),
-            ),
-            None => (None, None),
-        };
+        let (mut cpu, mut counters) = (None, None);
+        if let Some(target) = &target {
+            counters = Some(Counters::open(&target.netns)?);
+            if target.roots.is_empty() {
+                let why = "the processes of the service may not be inspected; run as root";
+                absent.push(("cpu_per_request".to_owned(), why.to_owned()));
+            } else {
+                cpu = Some(CpuTime::new(target.cgroup.clone(), &target.roots));
+            }
+        }
         let mut metrics = Vec::new();
         for spec in &spec.metrics {
             metrics.push(Metric::open(spec)?);
@@ -204,7 +214,7 @@ impl Sources {
             scale,
         };
         let mut chosen = Vec::new();
-        let counts_requests = self.metrics.iter().any(|metric| metric.counts_requests());
+        let counts_requests = self.metrics.iter().any(Metric::counts_requests);
         if self.cpu.is_some() && (self.probe.is_some() || counts_requests) {
             chosen.push((lower("cpu_per_request", "us", LiveScale::Ratio), Kind::CpuPerRequest));
         } else if self.cpu.is_some() {
@@ -232,6 +242,14 @@ impl Sources {
             let why = self.absent.iter().map(|(name, why)| format!("{name}: {why}"));
             let why = why.collect::<Vec<_>>().join("; ");
             return Err(LiveError::NoFigure { why });
+        }
+        let names: Vec<&String> = chosen.iter().map(|(figure, _)| &figure.name).collect();
+        if let Some(name) = names
+            .iter()
+            .enumerate()
+            .find_map(|(at, name)| names[..at].contains(name).then_some(*name))
+        {
+            return Err(LiveError::SameName { name: name.clone() });
         }
         let kinds: Vec<Kind> = chosen.iter().map(|(_, kind)| *kind).collect();
         self.kinds = kinds.into();
@@ -288,6 +306,7 @@ impl Sources {
             counters: counters.unwrap_or_default(),
             queues,
             metrics: self.metrics.iter_mut().map(Metric::read).collect(),
+            request_metric: self.metrics.iter().position(Metric::counts_requests),
         })
     }
 
@@ -323,7 +342,8 @@ impl Sources {
         probe.set_slow_limit_ns(slow_limit_ns)?;
         let now = probe.totals()?;
         let before = std::mem::replace(&mut self.sampled, now);
-        let waiting = probe.waiting()?;
+        // On a kernel that cannot go through the connections it is among the absent ones.
+        let waiting = probe.waiting().unwrap_or_default();
         let error_count = now.refused_count - before.refused_count;
         Ok(GuardSample {
             now_ns: clock_ns(),
@@ -500,14 +520,17 @@ impl Seen<'_> {
         if let Some(totals) = self.totals() {
             return totals.answered_count;
         }
-        let pairs = self.now.metrics.iter().zip(&self.earlier.metrics);
-        let mut counts = pairs.filter_map(|pair| match pair {
+        self.requests_of_a_metric().unwrap_or(0)
+    }
+
+    fn requests_of_a_metric(&self) -> Option<u64> {
+        let number = self.now.request_metric?;
+        match (self.now.metrics.get(number)?, self.earlier.metrics.get(number)?) {
             (MetricReading::Prometheus(now), MetricReading::Prometheus(earlier)) => {
                 now.count_since(earlier)
             }
             _ => None,
-        });
-        counts.next().unwrap_or(0)
+        }
     }
 
     /// Time between the readings.

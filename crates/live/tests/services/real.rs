@@ -79,3 +79,35 @@ fn requests_of_nginx_are_those_of_its_client() {
     assert!(last >= first, "{first} {last}");
     assert!(seen.value(place(&sources, "cpu_per_request")).unwrap() > 1.0);
 }
+
+#[test]
+#[ignore = "a measurement: run it by hand on an idle machine"]
+fn cost_of_a_request() {
+    let _alone = testkit::alone();
+    let port = PORT.to_string();
+    let arguments = ["--port", &port, "--save", "", "--appendonly", "no", "--daemonize", "no"];
+    let Some(server) = Server::start("redis-server", &arguments) else { return };
+    let Some(mut sources) = server.sources(&[]) else { return };
+    let _counting = sys::bpf::RunTimeCounting::start().unwrap();
+    for connections in ["1", "10", "50"] {
+        let (before, began) = (sources.run_time().unwrap().unwrap(), sources.read().unwrap());
+        let arguments = ["-p", &port, "-n", "100000", "-c", connections, "-t", "get", "--csv"];
+        server.run("redis-benchmark", &arguments);
+        let (after, ended) = (sources.run_time().unwrap().unwrap(), sources.read().unwrap());
+        let runs = after.all.since(&before.all);
+        let requests = ended.since(&began).request_count() as f64;
+        let (per_request, per_run) =
+            (runs.count as f64 / requests, runs.ns as f64 / runs.count as f64);
+        testkit::note(&format!(
+            "{connections} connections: {requests} requests, {per_request:.2} runs each, {per_run:.0} ns a run, \
+             {:.0} ns a request",
+            runs.ns as f64 / requests
+        ));
+    }
+    let begun = std::time::Instant::now();
+    (0..100).for_each(|_| drop(sources.guard_sample(None).unwrap()));
+    let sample = begun.elapsed() / 100;
+    let begun = std::time::Instant::now();
+    (0..20).for_each(|_| drop(sources.read().unwrap()));
+    testkit::note(&format!("a sample {sample:?}, a reading {:?}", begun.elapsed() / 20));
+}

@@ -10,6 +10,8 @@ use host::netns::Netns;
 use live::sources::{MetricSpec, Service, SourceSpec, Sources};
 
 pub(crate) const PORT: u16 = 6390;
+/// Index of the loopback in each namespace.
+const LOOPBACK: u32 = 1;
 
 /// A server in a namespace that has nothing but a loopback.
 pub(crate) struct Server {
@@ -20,13 +22,14 @@ pub(crate) struct Server {
 impl Server {
     /// Starts a server, and waits until it listens. `None` without the right to make a namespace.
     pub(crate) fn start(program: &str, arguments: &[&str]) -> Option<Server> {
-        let netns = match lab::loopback() {
+        let netns = match Netns::new() {
             Ok(netns) => netns,
             Err(why) => {
                 testkit::skip("netns", why);
                 return None;
             }
         };
+        netns.run(|| host::net::set_up(LOOPBACK, true)).unwrap().unwrap();
         let mut command = Command::new(program);
         command.args(arguments);
         let place = ChildPlace { netns: Some(&netns), ..ChildPlace::default() };

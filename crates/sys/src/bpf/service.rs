@@ -3,7 +3,6 @@
 use std::io::{self, Read};
 
 use libbpf_rs::{Iter, Link, MapHandle};
-use zerocopy::FromBytes;
 
 use super::error::BpfError;
 use super::object::{
@@ -210,7 +209,8 @@ impl ServiceProbe {
             congestion_control: [0; 16],
         };
         let connections = loaded.handle("connections")?;
-        let waiting = loaded.program("waiting")?.attach_iter(std::os::fd::AsFd::as_fd(&connections));
+        let waiting =
+            loaded.program("waiting")?.attach_iter(std::os::fd::AsFd::as_fd(&connections));
         let (links, refused) = tracepoints.attach(&loaded)?;
         if let Some(refused) = refused.iter().find(|one| REQUIRED.contains(&one.name)) {
             let tracepoint = refused.to_string();
@@ -315,13 +315,16 @@ impl ServiceProbe {
         let failed = |what, source| BpfError::Map { map: "connections".into(), what, source };
         let link = self.waiting.as_ref();
         let link = link.map_err(|why| failed("listed", io::Error::other(why.clone())))?;
-        write_single(&self.bss, &types::service_waiting {
-            oldest_ns: 0,
-            late_count: 0,
-            active_count: 0,
-            open_count: 0,
-            unacknowledged_count: 0,
-        })?;
+        write_single(
+            &self.bss,
+            &types::service_waiting {
+                oldest_ns: 0,
+                late_count: 0,
+                active_count: 0,
+                open_count: 0,
+                unacknowledged_count: 0,
+            },
+        )?;
         let mut run = Iter::new(link).map_err(|why| map_error("connections", "listed", why))?;
         let mut text = [0; 64];
         while run.read(&mut text).map_err(|why| failed("listed", why))? > 0 {}

@@ -116,16 +116,15 @@ impl Scrape {
             return Err(format!("a bucket up to {upper} has {count} samples"));
         }
         let at = self.buckets.partition_point(|bucket| bucket.upper < upper);
-        match self.buckets.get_mut(at).filter(|bucket| bucket.upper == upper) {
-            Some(bucket) => {
-                bucket.count += count;
-                bucket.series_count = bucket.series_count.saturating_add(1);
-            }
-            None if self.buckets.len() < BUCKETS_MAX => {
-                self.buckets.insert(at, Bucket { upper, count, series_count: 1 });
-            }
-            None => return Err(format!("it has more than {BUCKETS_MAX} buckets")),
+        if let Some(bucket) = self.buckets.get_mut(at).filter(|bucket| bucket.upper == upper) {
+            bucket.count += count;
+            bucket.series_count = bucket.series_count.saturating_add(1);
+            return Ok(());
         }
+        if self.buckets.len() >= BUCKETS_MAX {
+            return Err(format!("it has more than {BUCKETS_MAX} buckets"));
+        }
+        self.buckets.insert(at, Bucket { upper, count, series_count: 1 });
         Ok(())
     }
 
