@@ -112,3 +112,81 @@ fn is_excluded(values: &[f64], center: f64, least: usize, needed: f64) -> bool {
         index + 1 >= least && bets.above() >= needed
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Random;
+
+    fn normals(seed: u64, count: usize, shift: f64) -> Vec<f64> {
+        let mut random = Random::new(seed, 0);
+        (0..count).map(|_| random.normal() + shift).collect()
+    }
+
+    #[test]
+    fn evidence_is_a_fair_game_at_every_step() {
+        let mut bets = RankBets::new();
+        for value in normals(1, 60, 0.3) {
+            let (mut up, mut down) = (bets.clone(), bets.clone());
+            up.add(value);
+            down.add(-value);
+            for side in [RankBets::above, RankBets::below] {
+                let mean = (side(&up) + side(&down)) / 2.0;
+                assert!((mean - side(&bets)).abs() <= 1e-9 * mean, "{mean} {}", side(&bets));
+            }
+            bets.add(value);
+        }
+    }
+
+    #[test]
+    fn stake_is_the_rank_among_those_so_far() {
+        let mut bets = RankBets::new();
+        // Ranks 1 of 1, 1 of 2, 3 of 3 with its equal, and no stake for 0.
+        for value in [2.0, 1.0, -2.0, 0.0] {
+            bets.add(value);
+        }
+        let expected: f64 =
+            BETS.iter().map(|bet| (1.0 + bet) * (1.0 + bet / 2.0) * (1.0 - bet)).sum();
+        assert!((bets.above() - expected / BETS.len() as f64).abs() < 1e-12);
+        assert_eq!(bets.distances, [0.0, 1.0, 2.0, 2.0]);
+    }
+
+    #[test]
+    fn infinite_differences_and_long_runs_stay_numbers() {
+        let mut bets = RankBets::new();
+        for _ in 0..5_000 {
+            bets.add(f64::INFINITY);
+        }
+        assert!(bets.above().is_finite() && bets.above() > 1e100);
+        assert!(bets.below() < 1e-6);
+    }
+
+    #[test]
+    fn ends_of_the_interval_are_those_of_a_grid() {
+        for seed in 0..10 {
+            let values = normals(seed, 60, 0.5);
+            let (low, high) = interval(&values, 18, 40.0);
+            let (low, high) = (low.expect("a lower end"), high.expect("an upper end"));
+            let negated: Vec<f64> = values.iter().map(|value| -value).collect();
+            for step in -300..300 {
+                let center = f64::from(step) / 100.0;
+                assert_eq!(is_excluded(&values, center, 18, 40.0), center <= low, "{center} {low}");
+                let is_above = is_excluded(&negated, -center, 18, 40.0);
+                assert_eq!(is_above, center >= high, "{center} {high}");
+            }
+        }
+    }
+
+    #[test]
+    fn interval_ends_where_values_are_infinite_or_too_few() {
+        assert_eq!(interval(&normals(1, 17, 0.0), 18, 40.0), (None, None));
+        assert_eq!(interval(&[], 18, 40.0), (None, None));
+        assert_eq!(interval(&[f64::INFINITY; 30], 18, 40.0), (None, None));
+        let mut values = normals(2, 40, 0.0);
+        values.extend([f64::INFINITY; 8]);
+        let (low, high) = interval(&values, 18, 40.0);
+        assert!(low.is_some_and(f64::is_finite), "{low:?} {high:?}");
+        // All values are the same: only that center is left.
+        assert_eq!(interval(&[0.3; 40], 18, 40.0), (None, None));
+    }
+}

@@ -54,6 +54,9 @@ pub(super) fn is_fired(p: Option<f64>) -> bool {
     p.is_some_and(|p| p < 1.0 - STRICT_LEVEL)
 }
 
+/// Share of the short periods' gain that long periods must show to confirm it.
+const CONFIRMED_SHARE: f64 = 0.5;
+
 /// Long periods against a "better".
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct LongAnswer {
@@ -81,7 +84,9 @@ pub(super) fn long_answer(
         gains.iter().map(|gain| promised - gain).filter(|value| !value.is_nan()).collect();
     let answer = if p_value_above(&shortfalls) < 1.0 - STRICT_LEVEL {
         SecondScale::Contradicted
-    } else if p_value_above(&gains) < 1.0 - LEVEL {
+    } else if p_value_above(&gains) < 1.0 - LEVEL
+        && median(&gains).is_some_and(|gain| gain >= CONFIRMED_SHARE * promised)
+    {
         SecondScale::Confirmed
     } else {
         SecondScale::NotShown

@@ -282,3 +282,6 @@ fn doubts(check: &LiveCarryOver) -> Vec<LiveDoubt> {
     ];
     found.into_iter().flatten().collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -292,3 +292,132 @@ fn granted(
         finds,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::live::{LiveFigure, WASHOUT_NS};
+    use crate::{Better, Random};
+
+    const SECOND_NS: u64 = 1_000_000_000;
+
+    fn plan(names: &[&str], minutes: u64) -> LivePlan {
+        let figures = names.iter().map(|name| LiveFigure {
+            name: (*name).to_owned(),
+            unit: "ms".into(),
+            better: Better::Lower,
+            scale: if *name == "errors" { LiveScale::Count } else { LiveScale::Ratio },
+        });
+        LivePlan {
+            figures: figures.collect(),
+            resolve: 1.05,
+            time_ns: minutes * 60 * SECOND_NS,
+            seed: 1,
+            washout_ns: WASHOUT_NS,
+            act_ns: 0,
+            confirm: false,
+            rules: Vec::new(),
+        }
+    }
+
+    /// Three minutes in slices of half a second, whose logarithms have independent noise.
+    fn white_curve(plan: &LivePlan, noise: f64) -> Vec<PlaceboPoint> {
+        let mut random = Random::new(3, 0);
+        let slices: Vec<f64> = (0..360).map(|_| (noise * random.normal()).exp()).collect();
+        let value = |_: usize, range: Range<usize>| {
+            let part = &slices[range];
+            Some(part.iter().sum::<f64>() / part.len() as f64)
+        };
+        placebo(SECOND_NS / 2, 360, &plan.figures, plan.washout_ns, &value)
+    }
+
+    fn point(period_s: u64, spread: f64) -> PlaceboPoint {
+        PlaceboPoint { period_ns: period_s * SECOND_NS, spread: vec![Some(spread)] }
+    }
+
+    #[test]
+    fn curve_has_the_spread_of_the_noise() {
+        let plan = plan(&["p50", "errors"], 60);
+        let curve = white_curve(&plan, 0.1);
+        let periods: Vec<u64> = curve.iter().map(|point| point.period_ns / SECOND_NS).collect();
+        assert_eq!(periods, [3, 4, 5, 6, 8, 10]);
+        for point in curve {
+            let slices = (point.period_ns / SECOND_NS * 2 - 1) as f64;
+            let expected = 0.1 * (2.0 / slices).sqrt();
+            let spread = point.spread[0].expect("a spread");
+            assert!((0.5..2.0).contains(&(spread / expected)), "{spread} {expected}");
+            assert_eq!(point.spread[1], None);
+        }
+    }
+
+    #[test]
+    fn five_seconds_are_preferred_unless_another_period_is_clearly_better() {
+        let plan = plan(&["p50"], 600);
+        let chosen = |points: &[PlaceboPoint]| {
+            forecast(&plan, points, 100.0).map(|f| f.period_ns / SECOND_NS)
+        };
+        // Equal costs: the spread falls with the root of the length.
+        let even: Vec<_> = [3, 4, 5, 6, 8, 10].map(|s| point(s, 0.3 / (s as f64).sqrt())).into();
+        assert_eq!(chosen(&even), Ok(5));
+        // Correlated noise does not get smaller in longer periods.
+        let flat: Vec<_> = [3, 4, 5, 6, 8, 10].map(|s| point(s, 0.1)).into();
+        assert_eq!(chosen(&flat), Ok(3));
+    }
+
+    #[test]
+    fn time_is_that_of_the_fewest_pairs_or_of_the_spread() {
+        let mut plan = plan(&["p50"], 60);
+        let quiet = forecast(&plan, &[point(5, 0.01)], 100.0).expect("fits");
+        assert_eq!((quiet.pairs, quiet.time_ns), (18, 180 * SECOND_NS));
+        assert_eq!(quiet.figures, [Some(180 * SECOND_NS)]);
+        // (3.5 * 0.15 / ln 1.05)^2 pairs.
+        assert_eq!(forecast(&plan, &[point(5, 0.15)], 100.0).map(|f| f.pairs), Ok(116));
+        plan.act_ns = SECOND_NS;
+        plan.confirm = true;
+        let slow = forecast(&plan, &[point(5, 0.01)], 100.0).expect("fits");
+        assert_eq!(slow.time_ns, 18 * 12 * SECOND_NS * 3 / 2);
+    }
+
+    #[test]
+    fn time_that_cannot_decide_is_refused_with_the_time_and_the_difference_that_could() {
+        let plan = plan(&["p50"], 10);
+        let refusal = forecast(&plan, &[point(5, 0.15)], 100.0).expect_err("too short");
+        assert_eq!(
+            refusal.to_string(),
+            "5.0 % of p50 needs 1160 s, and 600 s are given; give --for 1160s, or --resolve 8%"
+        );
+        let short = LivePlan { time_ns: 100 * SECOND_NS, ..plan };
+        let refusal = forecast(&short, &[point(5, 0.01)], 100.0).expect_err("too short");
+        assert_eq!(
+            refusal.to_string(),
+            "5.0 % of p50 needs 180 s, and 100 s are given; give --for 180s"
+        );
+    }
+
+    #[test]
+    fn tail_needs_fifty_requests_a_period() {
+        let plan = plan(&["p50", "p99"], 600);
+        let flat: Vec<_> = [3, 5, 10].map(|s| point(s, 0.1)).into();
+        assert_eq!(forecast(&plan, &flat, 100.0).map(|f| f.period_ns), Ok(3 * SECOND_NS));
+        // 9.5 s of 6 requests have 57; 4.5 s have 27.
+        assert_eq!(forecast(&plan, &flat, 6.0).map(|f| f.period_ns), Ok(10 * SECOND_NS));
+        let refusal = forecast(&plan, &flat, 3.0).expect_err("too few requests");
+        assert!(refusal.to_string().contains("leave p99 out"), "{refusal}");
+    }
+
+    #[test]
+    fn long_washout_has_long_periods_and_a_long_baseline() {
+        let mut plan = plan(&["p50"], 600);
+        plan.washout_ns = 8 * SECOND_NS;
+        let refusal = forecast(&plan, &white_curve(&plan, 0.1), 100.0).expect_err("short baseline");
+        assert!(refusal.to_string().contains("lengthen it to 280 s"), "{refusal}");
+        assert_eq!(forecast(&plan, &[point(40, 0.01)], 100.0).map(|f| f.pairs), Ok(18));
+    }
+
+    #[test]
+    fn counts_are_judged_without_a_curve() {
+        let plan = plan(&["errors"], 60);
+        let found = forecast(&plan, &white_curve(&plan, 0.1), 100.0).expect("fits");
+        assert_eq!((found.period_ns, found.figures), (5 * SECOND_NS, vec![None]));
+    }
+}

@@ -117,7 +117,11 @@ impl FigureJudge {
                 Better::Higher => -difference,
             };
             bets.add(harm - *shift);
-            self.is_guarded |= bets.above() >= GUARD_EVIDENCE;
+            if !self.is_guarded && bets.above() >= GUARD_EVIDENCE {
+                self.is_guarded = true;
+                self.evidence = self.evidence.max(self.zero.above().max(self.zero.below()) / SIDES);
+                self.decided.get_or_insert((Verdict::Worse, now_ns));
+            }
         }
         if self.differences.len() >= self.pairs_min {
             self.look(margin, now_ns);
@@ -243,5 +247,116 @@ impl FigureJudge {
             low: interval.map(|(low, _)| low),
             high: interval.map(|(_, high)| high),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Random;
+
+    fn figures(scale: LiveScale, better: Better) -> Vec<LiveFigure> {
+        vec![LiveFigure { name: "p50".into(), unit: "ms".into(), better, scale }]
+    }
+
+    fn judge(scale: LiveScale, better: Better) -> FigureJudge {
+        FigureJudge::new(&figures(scale, better), 0, 1.05, 2.0)
+    }
+
+    /// Adds differences until the figure is decided; returns their number.
+    fn pairs_until_decided(
+        judge: &mut FigureJudge,
+        differences: impl Iterator<Item = f64>,
+    ) -> Option<usize> {
+        for (index, difference) in differences.enumerate() {
+            judge.add_difference(difference, 0.0, [1_000; 2], index as u64 + 1);
+            if judge.decided().is_some() {
+                return Some(index + 1);
+            }
+        }
+        None
+    }
+
+    #[test]
+    fn clear_effect_is_decided_after_the_fewest_pairs_and_not_before() {
+        for (better, verdict) in
+            [(Better::Lower, Verdict::Worse), (Better::Higher, Verdict::Better)]
+        {
+            let mut random = Random::new(1, 0);
+            let mut judge = judge(LiveScale::Ratio, better);
+            let differences = (0..30).map(|_| 0.4 + 0.01 * random.normal());
+            assert_eq!(pairs_until_decided(&mut judge, differences), Some(18));
+            assert_eq!(judge.decided(), Some(verdict));
+            let verdict = judge.verdict(1);
+            let ratio = verdict.ratio.expect("a ratio");
+            assert!((ratio.median - 0.4f64.exp()).abs() < 0.02);
+            assert!(ratio.low.is_some_and(|low| low > 1.4), "{ratio:?}");
+            assert!(verdict.evidence >= verdict.evidence_needed);
+        }
+    }
+
+    #[test]
+    fn interval_agrees_with_the_verdict() {
+        for seed in 0..40 {
+            let mut random = Random::new(seed, 0);
+            let mut judge = judge(LiveScale::Ratio, Better::Lower);
+            let shift = 0.02 * (seed % 4) as f64;
+            let differences = (0..120).map(|_| shift + 0.1 * random.normal());
+            pairs_until_decided(&mut judge, differences);
+            let low = judge.verdict(1).ratio.and_then(|ratio| ratio.low);
+            let is_worse = judge.decided() == Some(Verdict::Worse);
+            assert_eq!(low.is_some_and(|low| low >= 0.9999), is_worse, "{seed}: {low:?}");
+        }
+    }
+
+    #[test]
+    fn pairs_of_the_forecast_are_within_half_of_the_pairs_needed() {
+        // (3.5 * 0.15 / ln 1.05)^2 = 116 pairs.
+        let forecast = (3.5 * 0.15 / 1.05f64.ln()).powi(2);
+        let mut needed: Vec<usize> = (0..41)
+            .filter_map(|seed| {
+                let mut random = Random::new(seed, 0);
+                let mut judge = judge(LiveScale::Ratio, Better::Lower);
+                let differences = (0..1_000).map(|_| 1.05f64.ln() + 0.15 * random.normal());
+                pairs_until_decided(&mut judge, differences)
+            })
+            .collect();
+        needed.sort_unstable();
+        let middle = needed[needed.len() / 2] as f64;
+        assert!(middle < 1.5 * forecast && middle > forecast / 1.5, "{middle} {forecast}");
+    }
+
+    #[test]
+    fn one_burst_does_not_outweigh_the_other_pairs() {
+        let mut judge = judge(LiveScale::Ratio, Better::Lower);
+        let differences =
+            (0..60).map(|index| if index == 10 { 50.0 } else { -0.1 - 1e-4 * f64::from(index) });
+        let pairs = pairs_until_decided(&mut judge, differences);
+        assert!(pairs.is_some_and(|pairs| pairs <= 24), "{pairs:?}");
+        assert_eq!(judge.decided(), Some(Verdict::Better));
+    }
+
+    #[test]
+    fn counts_without_any_event_are_equal_only_after_many_requests() {
+        let mut judge = judge(LiveScale::Count, Better::Lower);
+        // 1,000 requests a period: 30 pairs for one event in 10,000.
+        let pairs = pairs_until_decided(&mut judge, std::iter::repeat_n(0.0, 100));
+        assert_eq!(pairs, Some(30));
+        assert_eq!(judge.decided(), Some(Verdict::NoDifferenceShown));
+        let difference = judge.verdict(1).difference.expect("counts");
+        assert_eq!((difference.mean, difference.low), (0.0, Some(0.0)));
+    }
+
+    #[test]
+    fn soft_guard_fires_beyond_its_factor_only() {
+        for (factor, is_fired) in [(3.0f64, true), (1.9, false)] {
+            let mut random = Random::new(7, 0);
+            let mut judge = judge(LiveScale::Ratio, Better::Lower);
+            for index in 0..200 {
+                let difference = factor.ln() + 0.1 * random.normal();
+                judge.add_difference(difference, 1.0, [1_000; 2], index);
+            }
+            assert_eq!(judge.is_guarded(), is_fired, "{factor}");
+        }
     }
 }

@@ -48,7 +48,7 @@ pub struct LiveVerdict {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum SecondScale {
-    /// Better there, too (signed ranks, one-sided, 5 %).
+    /// Better there, too (signed ranks, one-sided, 5 %), by at least half as much.
     Confirmed,
     /// Neither.
     NotShown,

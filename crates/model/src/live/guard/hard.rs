@@ -278,3 +278,125 @@ impl HardGuard {
             .then_some(Trip::Slow { share, limit_ns })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    /// A guard 10 s after its first switch, with a p99 of 10 ms.
+    struct Run {
+        guard: HardGuard,
+        now_ns: u64,
+    }
+
+    impl Run {
+        fn new(rules: &[&str]) -> Self {
+            let rules: Vec<GuardRule> =
+                rules.iter().map(|rule| rule.parse().expect("a rule")).collect();
+            let mut guard = HardGuard::new(&rules);
+            guard.settle_off(10e6);
+            let mut run = Run { guard, now_ns: 0 };
+            run.switch(LiveArm::On);
+            run
+        }
+
+        fn switch(&mut self, arm: LiveArm) {
+            self.guard.switch(arm, self.now_ns);
+        }
+
+        /// Samples of 100 ms until one trips; returns the number of samples and the trip.
+        fn samples(&mut self, count: u32, sample: GuardSample) -> Option<(u32, Trip)> {
+            (1..=count).find_map(|number| {
+                self.now_ns += 100 * MS;
+                let sample = GuardSample { now_ns: self.now_ns, ..sample };
+                self.guard.observe(&sample).map(|trip| (number, trip))
+            })
+        }
+    }
+
+    const CALM: GuardSample = GuardSample {
+        now_ns: 0,
+        request_count: 30,
+        error_count: 0,
+        slow_count: 0,
+        waiting_ns: Some(5 * MS),
+    };
+
+    #[test]
+    fn calm_service_and_a_pausing_client_never_trip() {
+        let mut run = Run::new(&["errors > 0.1%", "p99 > 2x"]);
+        assert_eq!(run.samples(1_000, CALM), None);
+        assert_eq!(run.samples(100, GuardSample::default()), None);
+        assert_eq!(run.guard.slow_limit_ns(), Some(20 * MS));
+    }
+
+    #[test]
+    fn unanswered_request_trips_after_half_a_second_and_once() {
+        let mut run = Run::new(&[]);
+        run.samples(20, CALM);
+        let waiting = |ms| GuardSample { waiting_ns: Some(ms * MS), ..GuardSample::default() };
+        assert_eq!(run.samples(1, waiting(499)), None);
+        let (_, trip) = run.samples(1, waiting(500)).expect("a trip");
+        assert_eq!(trip.to_string(), "a request waited for 0.50 s, and the limit is 0.50 s");
+        assert_eq!(run.samples(10, waiting(600)), None);
+        // It was asked before the switch.
+        run.switch(LiveArm::Off);
+        assert_eq!(run.samples(5, waiting(1_200)), None);
+        // A service whose p99 is 400 ms may wait for twice that.
+        run.guard.settle_off(400e6);
+        run.now_ns += 2_000 * MS;
+        assert_eq!(run.samples(1, waiting(700)), None);
+        assert!(run.samples(1, waiting(800)).is_some());
+    }
+
+    #[test]
+    fn failed_requests_trip_from_five_on() {
+        let failing = |count| GuardSample { error_count: count, ..CALM };
+        // A tenth of the requests.
+        assert_eq!(Run::new(&[]).samples(3, failing(4)).map(|(number, _)| number), Some(2));
+        // 1 of 30 requests: 3.3 %.
+        assert_eq!(Run::new(&[]).samples(100, failing(1)), None);
+        let (number, trip) = Run::new(&["errors > 0.1%"]).samples(100, failing(1)).expect("a trip");
+        assert_eq!(number, 5);
+        assert_eq!(trip.to_string(), "3.33 % of the requests failed, and the limit is 0.10 %");
+    }
+
+    #[test]
+    fn slow_requests_trip_after_five_seconds_of_their_arm() {
+        let slow = GuardSample { slow_count: 9, ..CALM };
+        assert_eq!(Run::new(&[]).samples(100, slow).map(|(number, _)| number), Some(50));
+        // A fifth is not more than a fifth.
+        assert_eq!(Run::new(&[]).samples(200, GuardSample { slow_count: 6, ..CALM }), None);
+        // In periods of 2 s, the third on-period completes the five seconds; off-periods do not count.
+        let mut run = Run::new(&[]);
+        for _ in 0..2 {
+            assert_eq!(run.samples(20, slow), None);
+            run.switch(LiveArm::Off);
+            assert_eq!(run.samples(20, CALM), None);
+            run.switch(LiveArm::On);
+        }
+        assert_eq!(run.samples(20, slow).map(|(number, _)| number), Some(10));
+    }
+
+    #[test]
+    fn queues_that_drain_after_a_trip_do_not_trip_the_other_arm() {
+        let mut run = Run::new(&[]);
+        let failing = GuardSample { error_count: 20, ..CALM };
+        assert!(run.samples(1, failing).is_some());
+        run.switch(LiveArm::Off);
+        assert_eq!(run.samples(19, failing), None);
+        assert!(run.samples(2, failing).is_some());
+    }
+
+    #[test]
+    fn samples_kept_are_bounded() {
+        let mut run = Run::new(&[]);
+        for _ in 0..10_000 {
+            // The caller's clock stands still.
+            run.guard.observe(&CALM);
+        }
+        assert!(run.guard.current().0.len() <= SAMPLES_MAX);
+    }
+}

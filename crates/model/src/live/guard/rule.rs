@@ -164,3 +164,65 @@ fn parse(text: &str) -> Result<GuardRule, &'static str> {
         Err("the factor must be above 1x and at most 1000x")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Better;
+    use crate::live::LiveScale;
+
+    #[test]
+    fn rules_are_read_and_written() {
+        let factor = |figure: &str, factor| GuardRule::Ratio { figure: figure.into(), factor };
+        assert_eq!("p99 > 2x".parse(), Ok(factor("p99", 2.0)));
+        assert_eq!(" p99>1.5x ".parse(), Ok(factor("p99", 1.5)));
+        let errors: GuardRule = "errors > 0.1%".parse().expect("a rule");
+        assert_eq!(errors.to_string(), "errors > 0.1%");
+        assert_eq!(factor("p99", 2.0).to_string(), "p99 > 2x");
+    }
+
+    #[test]
+    fn each_invalid_rule_has_its_reason() {
+        for (rule, why) in [
+            ("", "it has no `>`"),
+            ("p99 2x", "it has no `>`"),
+            ("> 2x", "the name before `>` must be one word"),
+            ("the p99 > 2x", "the name before `>` must be one word"),
+            ("p99 > 2", "the limit of a figure is a factor with `x`"),
+            ("p99 > 5%", "the limit of a figure is a factor with `x`"),
+            ("p99 > twox", "its limit is not a number"),
+            ("p99 > 1x", "the factor must be above 1x and at most 1000x"),
+            ("p99 > NaNx", "the factor must be above 1x and at most 1000x"),
+            ("p99 > infx", "the factor must be above 1x and at most 1000x"),
+            ("errors > 2x", "the limit of errors is a share in `%`"),
+            ("errors > 0%", "the share must be above 0% and at most 100%"),
+            ("errors > NaN%", "the share must be above 0% and at most 100%"),
+        ] {
+            let error = rule.parse::<GuardRule>().expect_err(rule);
+            assert_eq!(error, GuardRuleError::Invalid { rule: rule.into(), why });
+        }
+        let error = "p99 > 1".repeat(100).parse::<GuardRule>().expect_err("long").to_string();
+        assert!(error.len() < 250 && error.contains("longer than 200 bytes"), "{error}");
+    }
+
+    #[test]
+    fn rule_is_refused_without_its_figure_or_too_near_to_the_base() {
+        let figures = [LiveFigure {
+            name: "p99".into(),
+            unit: "ms".into(),
+            better: Better::Lower,
+            scale: LiveScale::Ratio,
+        }];
+        let check =
+            |rule: &str, base| rule.parse::<GuardRule>().expect("a rule").check(&figures, base);
+        assert_eq!(check("p99 > 2x", 0.5), Ok(()));
+        let error = check("p98 > 2x", 0.0).expect_err("not judged").to_string();
+        assert!(error.contains("no judged figure is called `p98`"), "{error}");
+        assert_eq!(check("errors > 0.1%", 0.000_2), Ok(()));
+        let error = check("errors > 0.1%", 0.000_3).expect_err("too near").to_string();
+        assert!(
+            error.contains("0.03% of the requests fail") && error.contains("0.15% or more"),
+            "{error}"
+        );
+    }
+}
