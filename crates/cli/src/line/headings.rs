@@ -120,7 +120,9 @@ const RARE: &[&str] = &[
     "max-blocks",
     "min-blocks",
     "near-cpus",
+    "no-confirm",
     "port",
+    "primary",
     "queue",
     "queues",
     "ready-within",
@@ -135,6 +137,7 @@ const RARE: &[&str] = &[
     "unit",
     "vlan",
     "warmup",
+    "washout",
     "within",
 ];
 /// Number of options from which a command has many.

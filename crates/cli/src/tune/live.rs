@@ -278,7 +278,6 @@ fn conduct_failure(error: ConductError) -> Failure {
     }
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
 fn failed_by(error: impl std::error::Error) -> Failure {
     Failure::from_chain(&error)
 }

@@ -135,9 +135,10 @@ pub(super) struct TuneProveArgs {
     #[arg(value_name = "PLAN|-")]
     plan: PathBuf,
     #[command(flatten)]
-    live: LiveArgs,
-    #[command(flatten)]
     proof: ProofArgs,
+    // Last: it has a heading of its own.
+    #[command(flatten)]
+    live: LiveArgs,
 }
 
 /// How a plan is proved.

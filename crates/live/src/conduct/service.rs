@@ -39,7 +39,7 @@ impl ServiceFigures {
         let known = sources.figures();
         let mut places: Vec<usize> = (0..known.len()).collect();
         if let Some(name) = primary {
-            let names = || known.iter().map(|figure| figure.name.clone()).collect();
+            let names = || known.iter().map(|figure| figure.name.clone()).collect::<Vec<_>>();
             let place = index_of(known, name).ok_or_else(names)?;
             places.retain(|other| *other != place);
             places.insert(0, place);
@@ -77,7 +77,6 @@ impl Figures for ServiceFigures {
     }
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
 fn text(error: LiveError) -> String {
     chain(&error)
 }

@@ -162,3 +162,57 @@ fn capitalized(text: &str) -> String {
     let mut chars = text.chars();
     chars.next().map_or(String::new(), |first| first.to_uppercase().chain(chars).collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use model::live::{LiveDoubt, LiveEnd};
+
+    use super::*;
+    use crate::live::tests::sample;
+
+    #[test]
+    fn each_verdict_is_a_sentence_with_its_scale() {
+        let said: Vec<String> =
+            live_sentences(&sample()).into_iter().map(|sentence| sentence.text).collect();
+        assert_eq!(
+            said,
+            [
+                "CPU per request: 5.1 % less with the plan (3.2 to 7 % less), for effects that show within 80 s.",
+                "p50: no difference of 5 % or more with the plan, for effects that show within 5 s.",
+                "p99: not decided; so far 5.1 % faster with the plan (3.2 to 7 % faster).",
+                "Failed requests: 1.2 more per 1,000 requests with the plan (between 0.8 more and 1.6 more), for effects \
+                 that show within 80 s.",
+            ]
+        );
+    }
+
+    #[test]
+    fn doubts_and_trips_are_in_the_line_of_trust() {
+        let mut proof = sample();
+        let (text, tone) = live_trust(&proof.outcome);
+        assert_eq!(
+            text,
+            "No effect that outlasts a switch was seen, nor at periods of 80 s; guard trips on : off 1 : 0"
+        );
+        assert_eq!(tone, Tone::Doubt, "only on-periods tripped");
+        proof.outcome.trusted = false;
+        proof.outcome.doubts = vec![LiveDoubt::Halves { figure: "p99".into() }];
+        assert!(
+            live_trust(&proof.outcome)
+                .0
+                .contains("p99 changes within the periods: give a longer --washout")
+        );
+        let said = live_sentences(&proof);
+        assert!(said[0].text.starts_with("Not trusted: CPU") && said[0].tone == Tone::Doubt);
+    }
+
+    #[test]
+    fn end_says_who_ended_it() {
+        let mut proof = sample();
+        proof.outcome.end = LiveEnd::Tripped;
+        assert!(live_end(&proof).0.contains("five on-periods"));
+        proof.stopped =
+            Some("rps-cpus of queue eth1 rx-0 was changed by another process to 7, from 0".into());
+        assert!(live_end(&proof).0.contains("another process to 7"));
+    }
+}

@@ -187,3 +187,23 @@ fn values(
         canvas.dot((x.at(middle), y.at(value)), 2.5, color);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::live::tests::sample;
+
+    #[test]
+    fn page_has_a_mark_for_each_period_and_escapes_what_it_shows() {
+        let proof = sample();
+        let page = live_page(&proof);
+        // Two rectangles a period and one a trip, on a wide page and a narrow one.
+        let trips = proof.periods.iter().filter(|period| period.trip.is_some()).count();
+        assert_eq!(page.matches("<rect").count(), 2 * (2 * proof.periods.len() + trips));
+        assert!(page.contains("&lt;eth1&gt;") && !page.contains("<eth1>"), "settings are escaped");
+        assert!(page.contains("5.1 % less with the plan"));
+        if let Ok(file) = std::env::var("WIREPATH_SAMPLE_PAGE") {
+            std::fs::write(file, page).unwrap();
+        }
+    }
+}
