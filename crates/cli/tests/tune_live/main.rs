@@ -4,6 +4,7 @@
 mod common;
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
@@ -24,6 +25,23 @@ const CLIENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tune_live/clien
 const SHORT: [&str; 9] =
     ["--live", "--port", PORT, "--baseline", "16s", "--for", "130s", "--resolve", "50%"];
 
+const WHOLE_SENDERS: [&str; 4] = [
+    Feature::TSO,
+    "tx-tcp-ecn-segmentation",
+    "tx-tcp-mangleid-segmentation",
+    "tx-tcp6-segmentation",
+];
+
+fn offloads(namespace: &str, interface: &str, wanted: &[(&str, bool)]) {
+    let netns = Netns::open(Path::new("/run/netns").join(namespace)).unwrap();
+    netns
+        .run(|| {
+            let index = net::link_named(interface).unwrap().index;
+            net::ethtool::set_features(index, wanted).unwrap();
+        })
+        .unwrap();
+}
+
 /// A service in a namespace, and its clients in another one.
 struct Desk {
     spaces: Spaces,
@@ -37,14 +55,10 @@ impl Desk {
     fn new(plan: &[(&str, &str, &str, &str)]) -> Self {
         let spaces = Spaces::new();
         let data = Data::new();
-        let netns = Netns::open(std::path::Path::new("/run/netns").join(&spaces.near)).unwrap();
-        // A veth has timers of its receive path only with GRO.
-        netns
-            .run(|| {
-                let index = net::link_named("va").unwrap().index;
-                net::ethtool::set_features(index, &[(Feature::GRO, true)]).unwrap();
-            })
-            .unwrap();
+        // A veth polls, and so uses timers, for packets that GRO might merge: not for those that its peer could have
+        // sent whole.
+        offloads(&spaces.near, "va", &[(Feature::GRO, true)]);
+        offloads(&spaces.far, "vb", &WHOLE_SENDERS.map(|name| (name, false)));
         let mut service =
             Running::start(clean(enter(&spaces.near, &["python3", SERVICE, PORT]), &[]));
         let ready = until(LONG, || service.stdout().contains("ready") || service.has_ended());
