@@ -23,7 +23,7 @@ const CLIENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tune_live/clien
 
 /// A run that is long enough for the fewest pairs of periods.
 const SHORT: [&str; 9] =
-    ["--live", "--port", PORT, "--baseline", "16s", "--for", "130s", "--resolve", "50%"];
+    ["--live", "--port", PORT, "--baseline", "25s", "--for", "160s", "--resolve", "50%"];
 
 const WHOLE_SENDERS: [&str; 4] = [
     Feature::TSO,
