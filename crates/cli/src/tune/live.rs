@@ -352,7 +352,8 @@ fn show(
     stored.map_err(|why| {
         Failure::failed(format!("cannot create the folder of {}: {why}", file.display()))
     })?;
-    console::write_file(&file, serde_json::to_string(proof).map_err(failed_by)?)?;
+    let text = serde_json::to_string(proof).map_err(failed_by)?;
+    host::output_file::write(&file, text.as_bytes()).map_err(failed_by)?;
     console::say(&format!("stored as {}", proof.id));
     if args.html.is_none() {
         let line = CommandLine::new("report").value(&proof.id).words("--html live.html");
@@ -413,7 +414,7 @@ fn verdict(proof: &LiveProof, is_interrupted: bool) -> Result<(), Failure> {
     }
     if is_harm(&outcome.end) {
         let (why, _) = report::answer::live_end(proof);
-        return Err(Failure::Threshold(why));
+        return Err(Failure::Threshold(why.replace("Ended: ", "worse: ")));
     }
     if !outcome.trusted {
         let (why, _) = report::answer::live_trust(outcome);

@@ -265,7 +265,8 @@ fn study_twenty_harms_are_undone() {
         assert_eq!(desk.value(HARM), "0");
     }
     all.sort_unstable();
-    let in_time = all.iter().filter(|ms| **ms <= 500 + 1000).count();
+    // TCP sees the first request when the timer of the queue has passed, 2 s after the switch.
+    let in_time = all.iter().filter(|ms| **ms <= 2000 + 1000).count();
     assert!(in_time * 10 >= all.len() * 9, "{all:?} ms from the switch");
 }
 
