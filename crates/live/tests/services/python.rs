@@ -66,13 +66,16 @@ fn a_client_that_does_not_read_lets_an_answer_wait_for_its_acknowledgement() {
     ask(&mut client, b'a');
     let quiet = sources.guard_sample(None).unwrap();
     assert!(quiet.waiting_ns.is_none_or(|ns| ns < 500_000_000), "{quiet:?}");
+    let before = sources.read().unwrap();
     client.write_all(b"z").unwrap();
     let mut longest = 0;
     let is_late = testkit::until(Duration::from_secs(10), || {
         longest = sources.guard_sample(None).unwrap().waiting_ns.unwrap_or(0);
         longest > 700_000_000
     });
-    assert!(is_late, "{longest}");
+    let sample = sources.guard_sample(None);
+    let reading = sources.read().unwrap();
+    assert!(is_late, "{longest} ns, {sample:?}, {:?}", reading.since(&before).beside());
     let mut answer = vec![0; 8 << 20];
     client.read_exact(&mut answer).unwrap();
     let is_quiet = testkit::until(Duration::from_secs(10), || {
