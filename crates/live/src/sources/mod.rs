@@ -37,6 +37,7 @@ pub use reach::{Reach, Wanted};
 pub use target::Service;
 
 use cpu::CpuTime;
+use error::SourceFault;
 use log::{LogFollower, LogReading};
 use network::{Counters, Queues};
 use prometheus::{PrometheusReading, Scrape};
@@ -207,16 +208,13 @@ impl Sources {
     }
 
     fn choose_figures(&mut self) -> Result<(), LiveError> {
-        let lower = |name: &str, unit: &str, scale| LiveFigure {
-            name: name.into(),
-            unit: unit.into(),
-            better: Better::Lower,
-            scale,
-        };
         let mut chosen = Vec::new();
         let counts_requests = self.metrics.iter().any(Metric::counts_requests);
         if self.cpu.is_some() && (self.probe.is_some() || counts_requests) {
-            chosen.push((lower("cpu_per_request", "us", LiveScale::Ratio), Kind::CpuPerRequest));
+            chosen.push((
+                lower_figure("cpu_per_request", "us", LiveScale::Ratio),
+                Kind::CpuPerRequest,
+            ));
         } else if self.cpu.is_some() {
             let why = self.absent.first().map_or("", |(_, why)| why);
             let why = format!(
@@ -225,9 +223,9 @@ impl Sources {
             self.absent.push(("cpu_per_request".into(), why));
         }
         if self.probe.is_some() {
-            chosen.push((lower("p50", "us", LiveScale::Ratio), Kind::Latency(0.5)));
-            chosen.push((lower("p99", "us", LiveScale::Ratio), Kind::Latency(0.99)));
-            chosen.push((lower("errors", "per request", LiveScale::Count), Kind::Errors));
+            chosen.push((lower_figure("p50", "us", LiveScale::Ratio), Kind::Latency(0.5)));
+            chosen.push((lower_figure("p99", "us", LiveScale::Ratio), Kind::Latency(0.99)));
+            chosen.push((lower_figure("errors", "per request", LiveScale::Count), Kind::Errors));
         }
         for (number, metric) in self.metrics.iter().enumerate() {
             let figure = LiveFigure {
@@ -294,7 +292,7 @@ impl Sources {
         let cpu_ns = self.cpu_ns();
         let counters = self.counters.as_mut().and_then(|counters| counters.read().ok());
         let queues = self.target.as_ref().and_then(|target| {
-            Some(Queues::of(&network::connections(&target.netns, &target.ports).ok()?))
+            Some(Queues::sum(&network::connections(&target.netns, &target.ports).ok()?))
         });
         Ok(Reading {
             at_ns,
@@ -362,6 +360,10 @@ impl Sources {
     }
 }
 
+fn lower_figure(name: &str, unit: &str, scale: LiveScale) -> LiveFigure {
+    LiveFigure { name: name.into(), unit: unit.into(), better: Better::Lower, scale }
+}
+
 /// Longest wait, unless so few connections wait that clients may have disappeared.
 fn alarming_wait_ns(waiting: &ServiceWaiting) -> Option<u64> {
     let is_few = waiting.late_count > 0 && waiting.late_count * LATE_SHARE < waiting.active_count;
@@ -425,8 +427,11 @@ impl Metric {
                 };
                 let page =
                     prometheus::fetch(url).and_then(|page| Scrape::parse(&page, selector, share));
-                let page =
-                    page.map_err(|why| LiveError::Prometheus { name, url: url.to_string(), why })?;
+                let page = page.map_err(|SourceFault(why)| LiveError::Prometheus {
+                    name,
+                    url: url.to_string(),
+                    why,
+                })?;
                 state.advance(page);
                 Ok(MetricReading::Prometheus(state.clone()))
             }
@@ -442,7 +447,8 @@ impl Metric {
             (MetricSource::Command { command }, MetricState::Command { sum, count }) => {
                 let value = command::run(command);
                 let command = command.clone();
-                *sum += value.map_err(|why| LiveError::Command { name, command, why })?;
+                *sum +=
+                    value.map_err(|SourceFault(why)| LiveError::Command { name, command, why })?;
                 *count += 1;
                 Ok(MetricReading::Command { sum: *sum, count: *count })
             }
