@@ -3,8 +3,8 @@
 use std::io::{Read, Write};
 use std::time::Duration;
 
-use live::sources::Wanted;
 use sys::bpf::ServiceSpan;
+use wirepath_live::sources::Wanted;
 
 use crate::server::{Server, ask, place};
 

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use host::child::{Child, ChildPlace};
 use host::netns::Netns;
-use live::sources::{MetricSpec, Service, SourceSpec, Sources};
+use wirepath_live::sources::{MetricSpec, Service, SourceSpec, Sources};
 
 pub(crate) const PORT: u16 = 6390;
 /// Index of the loopback in each namespace.
