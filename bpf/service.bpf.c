@@ -115,7 +115,7 @@ struct connection {
 	__u64 last_ack_ns; /* time that was added for it; 0: none yet */
 	__u32 acked_seq;   /* `write_seq` at which all was acknowledged */
 	__u32 written_seq; /* `write_seq` seen last */
-	__u32 una;	   /* highest acknowledgement seen */
+	__u32 una;	   /* acknowledgement seen last */
 	__u32 pad;
 	__u64 progress_ns; /* when it grew, or when something was sent after all was acknowledged */
 	__u64 active_ns;   /* last request */
@@ -308,7 +308,7 @@ int BPF_PROG(segment, struct sock *sk, struct sk_buff *skb)
 		begin_answer(connection, now, &step);
 	if (connection->answered_ns) {
 		end = connection->asked_ns ? connection->asked_seq : written;
-		if ((__s32)(numbers.ack_seq - connection->una) > 0) {
+		if ((__s32)(numbers.ack_seq - tcp->snd_una) > 0) {
 			connection->una = numbers.ack_seq;
 			connection->progress_ns = now;
 		}
@@ -441,7 +441,7 @@ int waiting(struct bpf_iter__bpf_sk_storage_map *ctx)
 	struct connection *connection = ctx->value;
 	struct sock *sk = ctx->sk;
 	__u32 written, una, state;
-	__u64 now, ns, longest = 0;
+	__u64 now, ns, begun_ns, longest = 0;
 	struct tcp_sock *tcp;
 
 	if (!sk || !connection)
@@ -464,11 +464,14 @@ int waiting(struct bpf_iter__bpf_sk_storage_map *ctx)
 	}
 	if (connection->answered_ns && una != written && state != TCP_FIN_WAIT2) {
 		/* Acknowledgements of a connection that is being closed are seen here alone. */
-		if (connection->una != una && (__s32)(una - connection->una) > 0) {
+		if (connection->una != una) {
 			connection->una = una;
 			connection->progress_ns = now;
 		}
-		ns = now - connection->progress_ns;
+		begun_ns = connection->progress_ns;
+		if (begun_ns < connection->answered_ns)
+			begun_ns = connection->answered_ns;
+		ns = now - begun_ns;
 		if ((__s64)ns > 0 && ns <= STALE_NS) {
 			waited.unacknowledged_count++;
 			if (ns > longest)

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use live::sources::{LiveError, MetricSpec, SourceSpec, Sources};
+use wirepath_live::sources::{LiveError, MetricSpec, SourceSpec, Sources};
 
 /// Serves each connection by `answer`, which gets the number of the connection; returns the address.
 fn serve(answer: impl Fn(usize, TcpStream) + Send + 'static) -> String {

@@ -1,7 +1,5 @@
 //! Cumulative histograms, and quantiles of the difference of two.
 
-/// Sums of counts in bins whose edges are known by index.
-///
 /// Returns the value below which the share `quantile` of the counts lies, by interpolation within its bin. `None` if there
 /// are no counts.
 ///

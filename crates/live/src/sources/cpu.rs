@@ -88,7 +88,7 @@ impl Ledger {
         let known: Vec<u32> = self.roots.iter().chain(self.members.keys()).copied().collect();
         let now: BTreeMap<u32, Times> = with_descendants(&known)
             .into_iter()
-            .filter_map(|pid| Some((pid, times_of(pid)?)))
+            .filter_map(|pid| Some((pid, times(pid)?)))
             .collect();
         self.advance(now);
         self.roots.retain(|pid| self.members.contains_key(pid));
@@ -96,18 +96,16 @@ impl Ledger {
     }
 
     fn advance(&mut self, now: BTreeMap<u32, Times>) {
-        let is_same = |pid: &u32, times: &Times| {
-            now.get(pid).is_some_and(|found| found.start_ticks == times.start_ticks)
-        };
         let mut lost_by_parent = BTreeMap::<u32, u64>::new();
         for (pid, times) in &self.members {
-            if !is_same(pid, times) {
+            if !is_same_process(&now, *pid, times) {
                 *lost_by_parent.entry(times.parent).or_default() +=
                     times.own_ns + times.children_ns;
             }
         }
         for (parent, lost_ns) in lost_by_parent {
-            let before = self.members.get(&parent).filter(|times| is_same(&parent, times));
+            let before =
+                self.members.get(&parent).filter(|times| is_same_process(&now, parent, times));
             let taken_ns = before.zip(now.get(&parent)).map_or(0, |(before, now)| {
                 // Two clocks in ticks.
                 match now.children_ns.saturating_sub(before.children_ns) {
@@ -124,10 +122,15 @@ impl Ledger {
     }
 }
 
+/// False if the process has ended, and its number is another one's.
+fn is_same_process(now: &BTreeMap<u32, Times>, pid: u32, times: &Times) -> bool {
+    now.get(&pid).is_some_and(|found| found.start_ticks == times.start_ticks)
+}
+
 /// `None` of a process that has ended.
 ///
 /// Source: proc_pid_stat(5), clock_getcpuclockid(3).
-fn times_of(pid: u32) -> Option<Times> {
+fn times(pid: u32) -> Option<Times> {
     let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
     let stat = String::from_utf8_lossy(&stat);
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_ascii_whitespace().collect();
@@ -160,7 +163,7 @@ pub(super) fn interrupt_ticks() -> Option<(u64, u64)> {
 mod tests {
     use super::*;
 
-    fn times(parent: u32, own_ms: u64, children_ms: u64) -> Times {
+    fn times_ms(parent: u32, own_ms: u64, children_ms: u64) -> Times {
         let ns = 1_000_000;
         Times { parent, start_ticks: 7, own_ns: own_ms * ns, children_ns: children_ms * ns }
     }
@@ -171,18 +174,27 @@ mod tests {
     }
 
     #[test]
-    fn time_of_a_child_that_ends_is_counted_once_whoever_waits_for_it() {
+    fn time_of_a_child_that_ends_is_counted_once() {
         let mut ledger = Ledger::new(&[1]);
-        assert_eq!(read(&mut ledger, &[(1, times(0, 100, 0)), (2, times(1, 500, 0))]), 600);
+        assert_eq!(read(&mut ledger, &[(1, times_ms(0, 100, 0)), (2, times_ms(1, 500, 0))]), 600);
         // Its parent waits for it: 20 ms more until its end.
-        assert_eq!(read(&mut ledger, &[(1, times(0, 110, 520))]), 630);
-        assert_eq!(read(&mut ledger, &[(1, times(0, 110, 520)), (3, times(1, 300, 0))]), 930);
+        assert_eq!(read(&mut ledger, &[(1, times_ms(0, 110, 520))]), 630);
+        assert_eq!(read(&mut ledger, &[(1, times_ms(0, 110, 520)), (3, times_ms(1, 300, 0))]), 930);
         // Its parent ignores its end.
-        assert_eq!(read(&mut ledger, &[(1, times(0, 120, 520))]), 940);
+        assert_eq!(read(&mut ledger, &[(1, times_ms(0, 120, 520))]), 940);
         // Another process has its number.
-        let other = Times { start_ticks: 9, ..times(0, 5, 0) };
+        let other = Times { start_ticks: 9, ..times_ms(0, 5, 0) };
         assert_eq!(read(&mut ledger, &[(1, other)]), 945);
         assert_eq!(read(&mut ledger, &[]), 945);
+    }
+
+    #[test]
+    fn time_of_a_group_is_the_kernel_s() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut cpu = CpuTime::new(Some(folder.path().to_owned()), &[]);
+        assert_eq!(cpu.read_ns(), None, "the unit was stopped");
+        std::fs::write(folder.path().join("cpu.stat"), "usage_usec 1500\nuser_usec 1\n").unwrap();
+        assert_eq!(cpu.read_ns(), Some(1_500_000));
     }
 
     #[test]

@@ -16,6 +16,21 @@ pub struct MetricSyntaxError {
     pub remedy: String,
 }
 
+/// Reason why a source has no figure; the caller names the source.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct SourceFault(pub(super) String);
+
+impl From<String> for SourceFault {
+    fn from(reason: String) -> SourceFault {
+        SourceFault(reason)
+    }
+}
+
+pub(super) fn fault<T>(reason: impl Into<String>) -> Result<T, SourceFault> {
+    Err(SourceFault(reason.into()))
+}
+
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LiveError {

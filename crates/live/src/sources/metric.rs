@@ -51,19 +51,23 @@ pub struct MetricSpec {
 impl MetricSpec {
     /// Unit of the figure, by the name of the metric; empty if it states none.
     pub fn unit(&self) -> String {
-        let unit = |name: &str| model::stated_unit(name).map_or("", |(unit, _)| unit).to_owned();
         match &self.source {
             MetricSource::Prometheus { selector, .. } => {
                 let base = match selector.metric.strip_suffix("_seconds") {
                     Some(_) => "s".into(),
-                    None => unit(&selector.metric),
+                    None => stated_unit(&selector.metric),
                 };
                 if self.statistic == Statistic::Rate { "per_s".into() } else { base }
             }
             _ if self.statistic == Statistic::Rate => "per_s".into(),
-            _ => unit(&self.name),
+            _ => stated_unit(&self.name),
         }
     }
+}
+
+/// Unit that a name states; empty if it states none.
+fn stated_unit(name: &str) -> String {
+    model::stated_unit(name).map_or("", |(unit, _)| unit).to_owned()
 }
 
 const NAME_BYTES_MAX: usize = 64;

@@ -30,22 +30,25 @@ pub(super) struct Counters {
 
 impl Counters {
     pub(super) fn open(netns: &Netns) -> Result<Counters, LiveError> {
-        let open = |name: &str| {
-            let path = format!("/proc/thread-self/net/{name}");
-            File::open(&path).map_err(|source| LiveError::Read { path: path.into(), source })
-        };
-        netns.run(|| Ok(Counters { snmp: open("snmp")?, netstat: open("netstat")? }))?
+        netns.run(|| Ok(Counters { snmp: open_table("snmp")?, netstat: open_table("netstat")? }))?
     }
 
     /// In the order of [`names`]; `None` for one that this kernel does not have.
     pub(super) fn read(&mut self) -> io::Result<Vec<Option<u64>>> {
         let (snmp, netstat) = (again(&mut self.snmp)?, again(&mut self.netstat)?);
-        let table = |is_snmp| if is_snmp { &snmp } else { &netstat };
         let counters = COUNTERS.into_iter();
         Ok(counters
-            .map(|(_, is_snmp, protocol, name)| snmp_counter(table(is_snmp), protocol, name))
+            .map(|(_, is_snmp, protocol, name)| {
+                snmp_counter(if is_snmp { &snmp } else { &netstat }, protocol, name)
+            })
             .collect())
     }
+}
+
+/// A table of the calling thread's namespace.
+fn open_table(name: &str) -> Result<File, LiveError> {
+    let path = format!("/proc/thread-self/net/{name}");
+    File::open(&path).map_err(|source| LiveError::Read { path: path.into(), source })
 }
 
 fn again(file: &mut File) -> io::Result<String> {
@@ -82,14 +85,13 @@ pub(super) fn connections(netns: &Netns, ports: &[u16]) -> Result<Vec<TcpSocket>
 }
 
 impl Queues {
-    pub(super) fn of(connections: &[TcpSocket]) -> Queues {
-        let sum = |queue: fn(&TcpSocket) -> u32| {
-            connections.iter().map(|socket| u64::from(queue(socket))).sum()
-        };
-        Queues {
-            receive_bytes: sum(|socket| socket.receive_queue),
-            send_bytes: sum(|socket| socket.send_queue),
+    pub(super) fn sum(connections: &[TcpSocket]) -> Queues {
+        let mut sum = Queues::default();
+        for socket in connections {
+            sum.receive_bytes += u64::from(socket.receive_queue);
+            sum.send_bytes += u64::from(socket.send_queue);
         }
+        sum
     }
 }
 
@@ -110,7 +112,7 @@ mod tests {
         client.write_all(b"unread").unwrap();
         let found = connections(&netns, &[port]).unwrap();
         assert_eq!(found.len(), 1, "the server's end alone");
-        assert_eq!(Queues::of(&found), Queues { receive_bytes: 6, send_bytes: 0 });
+        assert_eq!(Queues::sum(&found), Queues { receive_bytes: 6, send_bytes: 0 });
     }
 
     #[test]

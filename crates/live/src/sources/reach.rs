@@ -44,7 +44,7 @@ impl Reach {
 const REQUESTS_WANTED: u64 = 200;
 const WINDOW_MIN: Duration = Duration::from_secs(1);
 const WINDOW_MAX: Duration = Duration::from_secs(5);
-const PAUSE: Duration = Duration::from_millis(100);
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
 
 impl Sources {
     /// Counts requests for 1 to 5 s, and those on connections that use the setting.
@@ -61,7 +61,7 @@ impl Sources {
             })?;
             let before = probe.totals()?;
             loop {
-                std::thread::sleep(PAUSE);
+                std::thread::sleep(SAMPLE_INTERVAL);
                 let now = probe.totals()?;
                 let request_count = now.answered_count - before.answered_count;
                 let reached_count = now.wanted_count - before.wanted_count;
@@ -141,4 +141,36 @@ fn segments(
         reached += if is_wanted { count } else { 0 };
     }
     (reached, all)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::net::{TcpListener, TcpStream};
+
+    use host::netns::Netns;
+
+    use super::*;
+
+    #[test]
+    fn without_bpf_segments_of_wanted_connections_are_counted() {
+        let netns = Netns::current().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let ports = [listener.local_addr().unwrap().port()];
+        let mut old = TcpStream::connect(("127.0.0.1", ports[0])).unwrap();
+        let (_old_end, _) = listener.accept().unwrap();
+        let before = connections(&netns, &ports).unwrap();
+        let keys: BTreeSet<_> = before.iter().map(|socket| (socket.local, socket.remote)).collect();
+        let mut new = TcpStream::connect(("127.0.0.1", ports[0])).unwrap();
+        let (_new_end, _) = listener.accept().unwrap();
+        old.write_all(b"a").unwrap();
+        new.write_all(b"a").unwrap();
+        let now = connections(&netns, &ports).unwrap();
+        let count = |wanted: &Wanted| segments(&before, &now, wanted, &keys);
+        assert_eq!(count(&Wanted::AtOnce), (2, 2));
+        assert_eq!(count(&Wanted::NewSocketsOnly { after_ns: 0 }), (1, 2));
+        let own = now[0].congestion.clone();
+        assert_eq!(count(&Wanted::CongestionControl(own)), (2, 2));
+        assert_eq!(count(&Wanted::CongestionControl("none-such".into())), (0, 2));
+    }
 }

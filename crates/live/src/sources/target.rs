@@ -52,10 +52,10 @@ impl Target {
                 }
                 Target::new(netns, vec![*port], owners(&inodes), None)
             }
-            Service::Pid(pid) => Target::of_process(*pid, None),
+            Service::Pid(pid) => Target::at_process(*pid, None),
             Service::Unit(unit) => {
                 let pid = process_of_unit(Path::new("/"), unit)?;
-                Target::of_process(pid, cgroup_of(pid))
+                Target::at_process(pid, own_cgroup(pid))
             }
         }
     }
@@ -67,10 +67,10 @@ impl Target {
         Ok(owners(&own.map(|(inode, _)| inode).collect()))
     }
 
-    fn of_process(pid: u32, cgroup: Option<PathBuf>) -> Result<Target, LiveError> {
+    fn at_process(pid: u32, cgroup: Option<PathBuf>) -> Result<Target, LiveError> {
         let netns = Netns::open(format!("/proc/{pid}/ns/net"))?;
         let processes = with_descendants(&[pid]);
-        let sockets: BTreeSet<u64> = processes.iter().flat_map(|pid| sockets_of(*pid)).collect();
+        let sockets: BTreeSet<u64> = processes.iter().flat_map(|pid| socket_inodes(*pid)).collect();
         let listeners = listeners(Path::new(&format!("/proc/{pid}/net")));
         let own = listeners.into_iter().filter(|(inode, _)| sockets.contains(inode));
         let ports: BTreeSet<u16> = own.map(|(_, port)| port).collect();
@@ -117,7 +117,7 @@ fn listeners(net: &Path) -> Vec<(u64, u16)> {
 
 /// Processes that have one of the sockets open.
 fn owners(inodes: &BTreeSet<u64>) -> Vec<u32> {
-    all_processes().filter(|pid| sockets_of(*pid).any(|inode| inodes.contains(&inode))).collect()
+    all_processes().filter(|pid| socket_inodes(*pid).any(|inode| inodes.contains(&inode))).collect()
 }
 
 pub(super) fn all_processes() -> impl Iterator<Item = u32> {
@@ -126,7 +126,7 @@ pub(super) fn all_processes() -> impl Iterator<Item = u32> {
 }
 
 /// Inodes of the sockets among a process's descriptors; none of one that has ended.
-fn sockets_of(pid: u32) -> impl Iterator<Item = u64> {
+fn socket_inodes(pid: u32) -> impl Iterator<Item = u64> {
     let entries = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
     entries.filter_map(|entry| {
         let link = fs::read_link(entry.path()).ok()?;
@@ -141,7 +141,7 @@ pub(super) fn with_descendants(roots: &[u32]) -> BTreeSet<u32> {
     let mut children = Children::default();
     while let Some(pid) = next.pop() {
         if found.insert(pid) {
-            next.extend(children.of(pid));
+            next.extend(children.listed(pid));
         }
     }
     found
@@ -154,7 +154,7 @@ struct Children {
 }
 
 impl Children {
-    fn of(&mut self, pid: u32) -> Vec<u32> {
+    fn listed(&mut self, pid: u32) -> Vec<u32> {
         if let Some(by_parent) = &self.by_parent {
             return by_parent
                 .iter()
@@ -172,9 +172,9 @@ impl Children {
                 // A thread may have ended; without CONFIG_PROC_CHILDREN no thread has the file.
                 Err(_) if Path::new("/proc/thread-self/children").exists() => {}
                 Err(_) => {
-                    let pairs = all_processes().filter_map(|pid| Some((parent_of(pid)?, pid)));
+                    let pairs = all_processes().filter_map(|pid| Some((parent(pid)?, pid)));
                     self.by_parent = Some(pairs.collect());
-                    return self.of(pid);
+                    return self.listed(pid);
                 }
             }
         }
@@ -183,14 +183,14 @@ impl Children {
 }
 
 /// Parent of a process. Source: proc_pid_stat(5).
-fn parent_of(pid: u32) -> Option<u32> {
+fn parent(pid: u32) -> Option<u32> {
     let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
     let stat = String::from_utf8_lossy(&stat);
     stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
 /// Folder of a process's control group of version 2; `None` for the root, which counts the whole machine.
-fn cgroup_of(pid: u32) -> Option<PathBuf> {
+fn own_cgroup(pid: u32) -> Option<PathBuf> {
     let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
     let path = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
     let below = path.trim_start_matches('/');

@@ -3,8 +3,8 @@
 use std::io::{Read, Write};
 use std::time::Duration;
 
-use live::sources::Wanted;
 use sys::bpf::ServiceSpan;
+use wirepath_live::sources::Wanted;
 
 use crate::server::{Server, ask, place};
 
@@ -66,13 +66,16 @@ fn a_client_that_does_not_read_lets_an_answer_wait_for_its_acknowledgement() {
     ask(&mut client, b'a');
     let quiet = sources.guard_sample(None).unwrap();
     assert!(quiet.waiting_ns.is_none_or(|ns| ns < 500_000_000), "{quiet:?}");
+    let before = sources.read().unwrap();
     client.write_all(b"z").unwrap();
     let mut longest = 0;
     let is_late = testkit::until(Duration::from_secs(10), || {
         longest = sources.guard_sample(None).unwrap().waiting_ns.unwrap_or(0);
         longest > 700_000_000
     });
-    assert!(is_late, "{longest}");
+    let sample = sources.guard_sample(None);
+    let reading = sources.read().unwrap();
+    assert!(is_late, "{longest} ns, {sample:?}, {:?}", reading.since(&before).beside());
     let mut answer = vec![0; 8 << 20];
     client.read_exact(&mut answer).unwrap();
     let is_quiet = testkit::until(Duration::from_secs(10), || {
@@ -91,6 +94,7 @@ fn a_server_that_stops_lets_a_request_wait_and_its_slow_answer_counts() {
     let limit_ns = Some(300_000_000);
     sources.guard_sample(limit_ns).unwrap();
     server.child.pause();
+    assert!(testkit::until(testkit::LONG, || server.is_stopped()));
     client.write_all(b"a").unwrap();
     let mut longest = 0;
     let is_late = testkit::until(Duration::from_secs(10), || {

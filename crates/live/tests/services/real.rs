@@ -105,9 +105,13 @@ fn cost_of_a_request() {
         ));
     }
     let begun = std::time::Instant::now();
-    (0..100).for_each(|_| drop(sources.guard_sample(None).unwrap()));
+    for _ in 0..100 {
+        sources.guard_sample(None).unwrap();
+    }
     let sample = begun.elapsed() / 100;
     let begun = std::time::Instant::now();
-    (0..20).for_each(|_| drop(sources.read().unwrap()));
+    for _ in 0..20 {
+        sources.read().unwrap();
+    }
     testkit::note(&format!("a sample {sample:?}, a reading {:?}", begun.elapsed() / 20));
 }

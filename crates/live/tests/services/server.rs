@@ -7,7 +7,7 @@ use std::process::Command;
 
 use host::child::{Child, ChildPlace};
 use host::netns::Netns;
-use live::sources::{MetricSpec, Service, SourceSpec, Sources};
+use wirepath_live::sources::{MetricSpec, Service, SourceSpec, Sources};
 
 pub(crate) const PORT: u16 = 6390;
 /// Index of the loopback in each namespace.
@@ -59,6 +59,15 @@ impl Server {
         stream.set_nodelay(true).unwrap();
         stream.set_read_timeout(Some(testkit::LONG)).unwrap();
         stream
+    }
+
+    /// True if all its threads are stopped by a signal.
+    pub(crate) fn is_stopped(&self) -> bool {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.child.pid())).unwrap();
+        threads.flatten().all(|thread| {
+            let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+            stat.rsplit_once(") ").is_some_and(|(_, fields)| fields.starts_with('T'))
+        })
     }
 
     /// Runs a program in the namespace to its end; returns its output.

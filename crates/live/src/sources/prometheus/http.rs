@@ -5,6 +5,7 @@ use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Instant;
 
+use super::super::error::{SourceFault, fault};
 use super::TIME_MAX;
 
 const HEAD_BYTES_MAX: usize = 16 << 10;
@@ -25,10 +26,11 @@ impl Url {
     /// Errors: the part that is not valid, and the remedy.
     pub fn parse(text: &str) -> Result<Url, (String, &'static str)> {
         const USE: &str = "use http://HOST:PORT/metrics";
-        let fault = || (format!("{text:?} is not an address"), USE);
+        let not_an_address = || (format!("{text:?} is not an address"), USE);
         let Some(rest) = text.strip_prefix("http://") else {
             let is_https = text.starts_with("https://");
-            let part = if is_https { "https is not supported".to_owned() } else { fault().0 };
+            let part =
+                if is_https { "https is not supported".to_owned() } else { not_an_address().0 };
             return Err((part, USE));
         };
         let (authority, path) = match rest.find('/') {
@@ -38,17 +40,20 @@ impl Url {
         let (host, port) = match authority.rsplit_once(':') {
             // A colon within brackets is the address's.
             Some((host, port)) if !port.ends_with(']') => {
-                (host, port.parse().map_err(|_| fault())?)
+                (host, port.parse().map_err(|_| not_an_address())?)
             }
             _ => (authority, 80),
         };
-        let is_host = |byte: u8| byte.is_ascii_alphanumeric() || b".-_:[]%".contains(&byte);
-        let is_path = |byte: u8| byte.is_ascii_graphic();
-        if host.is_empty() || !host.bytes().all(is_host) || !path.bytes().all(is_path) {
-            return Err(fault());
+        let is_path = path.bytes().all(|byte| byte.is_ascii_graphic());
+        if host.is_empty() || !host.bytes().all(is_of_host) || !is_path {
+            return Err(not_an_address());
         }
         Ok(Url { host: host.to_owned(), port, path: path.to_owned() })
     }
+}
+
+fn is_of_host(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b".-_:[]%".contains(&byte)
 }
 
 impl fmt::Display for Url {
@@ -60,7 +65,7 @@ impl fmt::Display for Url {
 /// The page at an address. No redirection is followed.
 ///
 /// Errors: the reason, within [`TIME_MAX`].
-pub(in super::super) fn fetch(url: &Url) -> Result<Vec<u8>, String> {
+pub(in super::super) fn fetch(url: &Url) -> Result<Vec<u8>, SourceFault> {
     let deadline = Instant::now() + TIME_MAX;
     let mut stream = connect(url, deadline)?;
     let request = format!(
@@ -74,7 +79,7 @@ pub(in super::super) fn fetch(url: &Url) -> Result<Vec<u8>, String> {
     body(&answer)
 }
 
-fn connect(url: &Url, deadline: Instant) -> Result<TcpStream, String> {
+fn connect(url: &Url, deadline: Instant) -> Result<TcpStream, SourceFault> {
     let host = url.host.trim_start_matches('[').trim_end_matches(']');
     let addresses = (host, url.port)
         .to_socket_addrs()
@@ -83,27 +88,27 @@ fn connect(url: &Url, deadline: Instant) -> Result<TcpStream, String> {
     for address in addresses {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return Err(timed_out());
+            return fault(timed_out());
         }
         match TcpStream::connect_timeout(&address, left) {
             Ok(stream) => return Ok(stream),
             Err(why) => last = format!("cannot connect to {address}: {why}"),
         }
     }
-    Err(last)
+    fault(last)
 }
 
 fn timed_out() -> String {
     format!("no answer within {TIME_MAX:?}")
 }
 
-fn read_answer(stream: &mut TcpStream, deadline: Instant) -> Result<Vec<u8>, String> {
+fn read_answer(stream: &mut TcpStream, deadline: Instant) -> Result<Vec<u8>, SourceFault> {
     let (mut answer, mut piece) = (Vec::new(), vec![0; 64 << 10]);
     let mut head: Option<Head> = None;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() || stream.set_read_timeout(Some(left)).is_err() {
-            return Err(timed_out());
+            return fault(timed_out());
         }
         match stream.read(&mut piece) {
             Ok(0) => return Ok(answer),
@@ -112,12 +117,12 @@ fn read_answer(stream: &mut TcpStream, deadline: Instant) -> Result<Vec<u8>, Str
             Err(why)
                 if matches!(why.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) =>
             {
-                return Err(timed_out());
+                return fault(timed_out());
             }
-            Err(why) => return Err(format!("cannot receive: {why}")),
+            Err(why) => return fault(format!("cannot receive: {why}")),
         }
         if answer.len() > ANSWER_BYTES_MAX {
-            return Err(format!("the answer is longer than {ANSWER_BYTES_MAX} bytes"));
+            return fault(format!("the answer is longer than {ANSWER_BYTES_MAX} bytes"));
         }
         if head.is_none() {
             head = Head::parse(&answer)?;
@@ -138,7 +143,7 @@ struct Head {
 
 impl Head {
     /// `Ok(None)` if it is not complete.
-    fn parse(answer: &[u8]) -> Result<Option<Head>, String> {
+    fn parse(answer: &[u8]) -> Result<Option<Head>, SourceFault> {
         let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
         let mut parsed = httparse::Response::new(&mut headers);
         let start = &answer[..answer.len().min(HEAD_BYTES_MAX)];
@@ -146,24 +151,22 @@ impl Head {
             Ok(httparse::Status::Complete(len)) => len,
             Ok(httparse::Status::Partial) if answer.len() < HEAD_BYTES_MAX => return Ok(None),
             Ok(httparse::Status::Partial) => {
-                return Err(format!(
+                return fault(format!(
                     "the head of the answer is longer than {HEAD_BYTES_MAX} bytes"
                 ));
             }
-            Err(why) => return Err(format!("the answer is not HTTP: {why}")),
+            Err(why) => return fault(format!("the answer is not HTTP: {why}")),
         };
-        let value = |name: &str| {
-            let header = parsed.headers.iter().find(|one| one.name.eq_ignore_ascii_case(name))?;
-            std::str::from_utf8(header.value).ok().map(str::trim)
-        };
-        if let Some(encoding) = value("content-encoding").filter(|one| *one != "identity") {
-            return Err(format!(
+        if let Some(encoding) =
+            header(parsed.headers, "content-encoding").filter(|one| *one != "identity")
+        {
+            return fault(format!(
                 "the answer is compressed ({encoding:?}), which was not asked for"
             ));
         }
-        let is_chunked =
-            value("transfer-encoding").is_some_and(|one| one.eq_ignore_ascii_case("chunked"));
-        let body_bytes = value("content-length").and_then(|len| len.parse().ok());
+        let is_chunked = header(parsed.headers, "transfer-encoding")
+            .is_some_and(|one| one.eq_ignore_ascii_case("chunked"));
+        let body_bytes = header(parsed.headers, "content-length").and_then(|len| len.parse().ok());
         Ok(Some(Head { len_bytes, status: parsed.code.unwrap_or(0), is_chunked, body_bytes }))
     }
 
@@ -177,13 +180,19 @@ impl Head {
     }
 }
 
+/// Value of a header; `None` if it is not there or not UTF-8.
+fn header<'a>(headers: &[httparse::Header<'a>], name: &str) -> Option<&'a str> {
+    let found = headers.iter().find(|one| one.name.eq_ignore_ascii_case(name))?;
+    std::str::from_utf8(found.value).ok().map(str::trim)
+}
+
 /// Body of an answer with status 200.
 ///
 /// Errors: the reason.
-pub(super) fn body(answer: &[u8]) -> Result<Vec<u8>, String> {
-    let head = Head::parse(answer)?.ok_or("the answer ends within its head")?;
+pub(super) fn body(answer: &[u8]) -> Result<Vec<u8>, SourceFault> {
+    let head = Head::parse(answer)?.ok_or_else(|| "the answer ends within its head".to_owned())?;
     if head.status != 200 {
-        return Err(format!("the answer has status {} in place of 200", head.status));
+        return fault(format!("the answer has status {} in place of 200", head.status));
     }
     let body = answer.get(head.len_bytes..).unwrap_or_default();
     if head.is_chunked {
@@ -191,7 +200,7 @@ pub(super) fn body(answer: &[u8]) -> Result<Vec<u8>, String> {
     }
     match head.body_bytes {
         Some(len) if body.len() < len => {
-            Err(format!("the answer ends after {} of {len} bytes", body.len()))
+            fault(format!("the answer ends after {} of {len} bytes", body.len()))
         }
         Some(len) => Ok(body[..len].to_vec()),
         None => Ok(body.to_vec()),
@@ -199,7 +208,7 @@ pub(super) fn body(answer: &[u8]) -> Result<Vec<u8>, String> {
 }
 
 /// Source: RFC 9112 section 7.1.
-fn unchunked(mut rest: &[u8]) -> Result<Vec<u8>, String> {
+fn unchunked(mut rest: &[u8]) -> Result<Vec<u8>, SourceFault> {
     let torn = || "a chunk of the answer is torn".to_owned();
     let mut body = Vec::new();
     loop {
@@ -253,13 +262,16 @@ mod tests {
         let chunked = "Transfer-Encoding: chunked";
         assert_eq!(answer(chunked, "2;x=y\r\nab\r\n1\r\nc\r\n0\r\n\r\n").unwrap(), b"abc");
         for rest in ["", "2\r\nab", "ffffffffffffffffff\r\n", "-1\r\n", "5\r\nab\r\n0\r\n\r\n"] {
-            assert!(answer(chunked, rest).unwrap_err().contains("torn"), "{rest:?}");
+            assert!(answer(chunked, rest).unwrap_err().0.contains("torn"), "{rest:?}");
         }
-        assert!(answer("Content-Length: 5", "abc").unwrap_err().contains("3 of 5"));
-        assert!(answer("Content-Encoding: gzip", "").unwrap_err().contains("gzip"));
+        assert!(answer("Content-Length: 5", "abc").unwrap_err().0.contains("3 of 5"));
+        assert!(answer("Content-Encoding: gzip", "").unwrap_err().0.contains("gzip"));
         assert!(
-            body(b"HTTP/1.1 302 Found\r\nLocation: http://x/\r\n\r\n").unwrap_err().contains("302")
+            body(b"HTTP/1.1 302 Found\r\nLocation: http://x/\r\n\r\n")
+                .unwrap_err()
+                .0
+                .contains("302")
         );
-        assert!(body(b"SSH-2.0-x\r\n").unwrap_err().contains("not HTTP"));
+        assert!(body(b"SSH-2.0-x\r\n").unwrap_err().0.contains("not HTTP"));
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Source: Prometheus, exposition formats, text format 0.0.4; OpenMetrics 1.0 for exemplars and `# EOF`.
 
+use super::super::error::{SourceFault, fault};
 use super::selector::{Selector, quoted};
 
 /// Longest line, bytes.
@@ -44,11 +45,11 @@ impl Scrape {
         text: &[u8],
         selector: &Selector,
         share: Option<f64>,
-    ) -> Result<Scrape, String> {
+    ) -> Result<Scrape, SourceFault> {
         let mut scrape = Scrape::default();
         for line in text.split(|byte| *byte == b'\n') {
             if line.len() > LINE_BYTES_MAX {
-                return Err(format!(
+                return fault(format!(
                     "a line has {} bytes, at most {LINE_BYTES_MAX} are read",
                     line.len()
                 ));
@@ -69,36 +70,34 @@ impl Scrape {
         line: &str,
         selector: &Selector,
         share: Option<f64>,
-    ) -> Result<(), String> {
+    ) -> Result<(), SourceFault> {
         let end = line.find(|c: char| c == '{' || c.is_ascii_whitespace()).unwrap_or(line.len());
         let (name, rest) = line.split_at(end);
         let suffix = &name[selector.metric.len()..];
         if !matches!(suffix, "" | "_bucket" | "_sum" | "_count" | "_total") {
             return Ok(());
         }
-        let fault = || format!("the line {:?} is not a sample", shortened(line));
-        let (labels, rest) = labels(rest).ok_or_else(fault)?;
+        let (labels, rest) = labels(rest).ok_or_else(|| not_a_sample(line))?;
         if !selector.accepts(&labels) {
             return Ok(());
         }
-        let word = rest.split_ascii_whitespace().next().ok_or_else(fault)?;
-        let value: f64 = word.parse().map_err(|_| fault())?;
+        let word = rest.split_ascii_whitespace().next().ok_or_else(|| not_a_sample(line))?;
+        let value: f64 = word.parse().map_err(|_| not_a_sample(line))?;
         if !value.is_finite() {
             // A summary without samples is NaN.
             return Ok(());
         }
-        let label = |wanted: &str| labels.iter().find(|(name, _)| *name == wanted);
         match suffix {
             "_bucket" => {
-                let (_, upper) = label("le").ok_or_else(fault)?;
-                let upper: f64 = upper.parse().map_err(|_| fault())?;
+                let upper = find_label(&labels, "le").ok_or_else(|| not_a_sample(line))?;
+                let upper: f64 = upper.parse().map_err(|_| not_a_sample(line))?;
                 self.add_bucket(upper, value)?;
             }
             "_sum" => *self.sum.get_or_insert(0.0) += value,
             "_count" => *self.count.get_or_insert(0.0) += value,
-            _ => match label("quantile") {
-                Some((_, quantile)) => {
-                    let quantile: f64 = quantile.parse().map_err(|_| fault())?;
+            _ => match find_label(&labels, "quantile") {
+                Some(quantile) => {
+                    let quantile: f64 = quantile.parse().map_err(|_| not_a_sample(line))?;
                     if share.is_some_and(|share| (share - quantile).abs() < 1e-9) {
                         let (sum, count) = self.summary.get_or_insert((0.0, 0));
                         *sum += value;
@@ -111,9 +110,9 @@ impl Scrape {
         Ok(())
     }
 
-    fn add_bucket(&mut self, upper: f64, count: f64) -> Result<(), String> {
+    fn add_bucket(&mut self, upper: f64, count: f64) -> Result<(), SourceFault> {
         if upper.is_nan() || count < 0.0 {
-            return Err(format!("a bucket up to {upper} has {count} samples"));
+            return fault(format!("a bucket up to {upper} has {count} samples"));
         }
         let at = self.buckets.partition_point(|bucket| bucket.upper < upper);
         if let Some(bucket) = self.buckets.get_mut(at).filter(|bucket| bucket.upper == upper) {
@@ -122,29 +121,29 @@ impl Scrape {
             return Ok(());
         }
         if self.buckets.len() >= BUCKETS_MAX {
-            return Err(format!("it has more than {BUCKETS_MAX} buckets"));
+            return fault(format!("it has more than {BUCKETS_MAX} buckets"));
         }
         self.buckets.insert(at, Bucket { upper, count, series_count: 1 });
         Ok(())
     }
 
-    fn finish(self, selector: &Selector) -> Result<Scrape, String> {
+    fn finish(self, selector: &Selector) -> Result<Scrape, SourceFault> {
         if self == Scrape::default() {
-            return Err(format!(
+            return fault(format!(
                 "there is no series {selector}; compare its name and labels with the page"
             ));
         }
         let first = self.buckets.first().map_or(0, |bucket| bucket.series_count);
         if self.buckets.iter().any(|bucket| bucket.series_count != first) {
-            return Err("its series have different buckets; select some of them by label".into());
+            return fault("its series have different buckets; select some of them by label");
         }
         if self.buckets.windows(2).any(|pair| pair[1].count < pair[0].count) {
-            return Err("its buckets are not cumulative".into());
+            return fault("its buckets are not cumulative");
         }
         let sums = [self.sum, self.count, self.plain, self.summary.map(|(sum, _)| sum)];
         let counts = self.buckets.iter().map(|bucket| bucket.count);
         if sums.into_iter().flatten().chain(counts).any(|number| !number.is_finite()) {
-            return Err("its numbers are too large to add".into());
+            return fault("its numbers are too large to add");
         }
         Ok(self)
     }
@@ -204,6 +203,14 @@ fn labels(text: &str) -> Option<(Vec<(&str, String)>, &str)> {
     }
 }
 
+fn find_label<'a>(labels: &'a [(&str, String)], wanted: &str) -> Option<&'a str> {
+    labels.iter().find(|(name, _)| *name == wanted).map(|(_, value)| value.as_str())
+}
+
+fn not_a_sample(line: &str) -> SourceFault {
+    SourceFault(format!("the line {:?} is not a sample", shortened(line)))
+}
+
 fn shortened(line: &str) -> String {
     line.chars().take(120).collect()
 }
@@ -232,7 +239,7 @@ s_count 20
 # EOF
 ";
 
-    fn scrape(selector: &str, share: Option<f64>) -> Result<Scrape, String> {
+    fn scrape(selector: &str, share: Option<f64>) -> Result<Scrape, SourceFault> {
         Scrape::parse(PAGE.as_bytes(), &Selector::parse(selector).unwrap(), share)
     }
 
@@ -254,13 +261,13 @@ s_count 20
     fn gauges_and_summaries_have_values() {
         assert_eq!(scrape("busy", None).unwrap().value(), Some(0.25));
         assert_eq!(scrape("s", Some(0.99)).unwrap().value(), Some(9.0));
-        assert!(scrape("s{a=\"b\"}", None).unwrap_err().contains("no series s{a=\"b\"}"));
+        assert!(scrape("s{a=\"b\"}", None).unwrap_err().0.contains("no series s{a=\"b\"}"));
     }
 
     #[test]
     fn text_that_does_not_fit_is_refused_with_its_line() {
         let parse = |text: &str| {
-            Scrape::parse(text.as_bytes(), &Selector::parse("x").unwrap(), None).unwrap_err()
+            Scrape::parse(text.as_bytes(), &Selector::parse("x").unwrap(), None).unwrap_err().0
         };
         assert!(parse("x{a=\"b} 1").contains("not a sample"));
         assert!(parse("x one").contains("\"x one\""));
