@@ -38,7 +38,7 @@ pub(crate) struct World {
     /// Noise of the level: its deviation, and the time in which its correlation decays.
     pub(crate) noise: f64,
     pub(crate) tau_s: f64,
-    /// A job of 8 s runs each so many seconds; 0 for none.
+    /// A job of 8 s slows the service by a fifth each so many seconds; 0 for none.
     pub(crate) job_s: f64,
     /// Load rises and falls threefold in an hour, and clients stop for seconds.
     pub(crate) has_wave: bool,
@@ -87,6 +87,7 @@ pub(crate) fn null_worlds() -> Vec<(&'static str, World)> {
         (
             "all together",
             World {
+                noise: 0.1,
                 tau_s: 60.0,
                 job_s: 40.0,
                 has_wave: true,
@@ -226,7 +227,7 @@ impl Service {
         self.correlated = rho * self.correlated + (1.0 - rho * rho).sqrt() * self.random.normal();
         let mut slot = Slot { level: world.noise * self.correlated, request_count: SLOT_REQUESTS };
         if world.job_s > 0.0 && now_s % world.job_s < 8.0 {
-            slot.level += 0.3;
+            slot.level += 0.2;
         }
         if world.has_wave {
             // Once up and down in an hour, between 0.5 and 1.5 times the load.

@@ -119,8 +119,8 @@ fn better_is_confirmed_by_longer_periods_if_there_is_time() {
     let verdict = &outcome.verdicts[0];
     assert_eq!((verdict.verdict, verdict.within_ns), (Verdict::Better, 80 * SECOND_NS));
     let scale = outcome.carry_over[0].second_scale.as_ref().expect("long periods");
-    assert_eq!((scale.pairs, scale.answer), (8, SecondScale::Confirmed));
-    assert!(now_ns < 30 * 60 * SECOND_NS);
+    assert_eq!((scale.pairs, scale.answer), (12, SecondScale::Confirmed));
+    assert!(now_ns < 40 * 60 * SECOND_NS);
     // Five long pairs do not fit.
     let (outcome, _) = run(plan(12, true), 0.8, |_, _, _| {});
     let verdict = &outcome.verdicts[0];
