@@ -98,12 +98,12 @@ fn null_runs_are_rarely_fooled(figure_count: usize, daily: u64) {
 
 #[test]
 fn null_runs_of_one_figure_are_rarely_fooled() {
-    null_runs_are_rarely_fooled(1, 40);
+    null_runs_are_rarely_fooled(1, 200);
 }
 
 #[test]
 fn null_runs_of_ten_figures_are_rarely_fooled() {
-    null_runs_are_rarely_fooled(10, 10);
+    null_runs_are_rarely_fooled(10, 40);
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn effects_are_found_within_the_hour() {
         let world = World { p99: 0.9, p50: 0.95, ..null };
         // At a resolution of 5 %, an effect of 5 % is by chance also "no difference" in up to 5 % of the runs.
         let asked = |seed| LivePlan { resolve: 1.03, ..plan(p50(), seed) };
-        let found = outcomes(runs(20), |seed| run(&world, asked(seed)));
+        let found = outcomes(runs(60), |seed| run(&world, asked(seed)));
         for (figure, effect) in [(0, "-10 % p99"), (1, "-5 % p50")] {
             let better =
                 share(&found, |outcome| outcome.verdicts[figure].verdict == Verdict::Better);
@@ -148,11 +148,11 @@ fn half_of_the_errors_is_found_and_an_equal_share_is_not() {
         plan
     };
     let halved = World { tau_s: 5.0, errors: 0.5, ..WHITE };
-    let found = outcomes(runs(20), |seed| run(&halved, errors(seed)));
+    let found = outcomes(runs(60), |seed| run(&halved, errors(seed)));
     let better = share(&found, |outcome| outcome.verdicts[2].verdict == Verdict::Better);
     println!("half of the errors: {better}, {:.0} s", median_s(&found, 2));
     assert!(better >= at_least(0.95, found.len()), "{better}");
-    let equal = outcomes(runs(20), |seed| run(&World { errors: 1.0, ..halved }, errors(seed)));
+    let equal = outcomes(runs(60), |seed| run(&World { errors: 1.0, ..halved }, errors(seed)));
     let same = share(&equal, |outcome| outcome.verdicts[2].verdict == Verdict::NoDifferenceShown);
     println!("equal share of errors: {same}, {:.0} s", median_s(&equal, 2));
 }
@@ -162,7 +162,7 @@ fn equal_is_rarely_claimed_at_the_margin() {
     let mut all = Vec::new();
     for (name, null) in null_worlds() {
         let world = World { p99: 1.05, p50: 1.05, ..null };
-        let found = outcomes(runs(20), |seed| run(&world, plan(p50(), seed)));
+        let found = outcomes(runs(60), |seed| run(&world, plan(p50(), seed)));
         let equal = |outcome: &LiveOutcome| {
             let verdicts = &outcome.verdicts;
             verdicts.iter().any(|verdict| verdict.verdict == Verdict::NoDifferenceShown)
@@ -179,7 +179,7 @@ fn equal_is_rarely_claimed_at_the_margin() {
 #[test]
 fn equal_is_claimed_of_a_setting_that_does_nothing() {
     for (name, world) in null_worlds() {
-        let found = outcomes(runs(10), |seed| run(&world, plan(p50(), seed)));
+        let found = outcomes(runs(20), |seed| run(&world, plan(p50(), seed)));
         for (figure, what) in [(0, "p99"), (1, "p50")] {
             let equal = share(&found, |outcome| {
                 outcome.verdicts[figure].verdict == Verdict::NoDifferenceShown
@@ -206,13 +206,13 @@ fn guarded(seed: u64, is_watched: impl Fn(LiveArm) -> bool) -> LiveOutcome {
 
 #[test]
 fn guard_that_cuts_periods_does_not_make_the_setting_better() {
-    let both = outcomes(runs(40), |seed| guarded(seed, |_| true));
+    let both = outcomes(runs(100), |seed| guarded(seed, |_| true));
     let fooled = share(&both, has_difference);
     let trips: u32 = both.iter().map(|outcome| outcome.trips.on + outcome.trips.off).sum();
     println!("guard in both arms: {fooled}, {trips} trips");
     assert!(trips > 0);
     assert!(fooled <= at_most(0.05, both.len()), "{fooled}");
-    let on_only = outcomes(runs(40), |seed| guarded(seed, |arm| arm == LiveArm::On));
+    let on_only = outcomes(runs(100), |seed| guarded(seed, |arm| arm == LiveArm::On));
     let fooled = share(&on_only, is_better);
     println!("guard in on-periods: {fooled}");
     assert!(fooled <= at_most(0.05, on_only.len()), "{fooled}");
@@ -236,7 +236,7 @@ fn effect_that_passes_is_not_trusted_or_names_its_scale() {
     // The setting is better by 10 % at first, and not in the steady state.
     for decay_s in [10.0, 20.0, 60.0] {
         let transient = Transient { height: 0.9f64.ln(), decay_s };
-        let found = outcomes(runs(20), |seed| carried(0.15, transient, SECOND_NS, 5, seed));
+        let found = outcomes(runs(60), |seed| carried(0.15, transient, SECOND_NS, 5, seed));
         let fooled: Vec<&LiveOutcome> = found
             .iter()
             .filter(|outcome| outcome.trusted && outcome.verdicts[1].verdict == Verdict::Better)
@@ -268,9 +268,9 @@ fn effect_that_passes_is_not_trusted_or_names_its_scale() {
 #[test]
 fn effect_that_passes_in_two_seconds_is_gone_after_its_washout() {
     let transient = Transient { height: 1.3f64.ln(), decay_s: 2.0 };
-    let early = outcomes(runs(20), |seed| carried(0.03, transient, 0, 20, seed));
+    let early = outcomes(runs(60), |seed| carried(0.03, transient, 0, 20, seed));
     let seen = share(&early, |outcome| !outcome.trusted);
-    let late = outcomes(runs(20), |seed| carried(0.15, transient, 8 * SECOND_NS, 40, seed));
+    let late = outcomes(runs(60), |seed| carried(0.15, transient, 8 * SECOND_NS, 40, seed));
     let fooled = share(&late, has_difference);
     let clean = share(&late, |outcome| outcome.trusted);
     println!(
@@ -285,7 +285,7 @@ fn effect_that_passes_in_two_seconds_is_gone_after_its_washout() {
 fn time_of_the_forecast_is_about_that_of_the_runs() {
     for (name, null) in null_worlds() {
         let judged = || figures(2).split_off(1);
-        let mut forecasts: Vec<u64> = (0..runs(15))
+        let mut forecasts: Vec<u64> = (0..runs(40))
             .filter_map(|seed| {
                 let slots = baseline(&null, 180, seed);
                 let value = |_: usize, range: Range<usize>| {
@@ -303,10 +303,11 @@ fn time_of_the_forecast_is_about_that_of_the_runs() {
         forecasts.sort_unstable();
         let told_s = forecasts[forecasts.len() / 2] as f64 / SECOND_NS as f64;
         let world = World { p50: 1.0 / 1.05, ..null };
-        let found = outcomes(runs(15), |seed| run(&world, plan(p50(), seed)));
+        let found = outcomes(runs(40), |seed| run(&world, plan(p50(), seed)));
         let took_s = median_s(&found, 1);
         println!("| {name} | forecast {told_s:.0} s | took {took_s:.0} s |");
-        assert!((0.4..2.5).contains(&(told_s / took_s)), "{name}: {told_s} {took_s}");
+        // Tails of Cauchy noise cost more than its spread says.
+        assert!((0.3..2.5).contains(&(told_s / took_s)), "{name}: {told_s} {took_s}");
     }
 }
 
