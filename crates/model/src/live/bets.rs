@@ -88,8 +88,11 @@ pub(super) fn interval(values: &[f64], least: usize, needed: f64) -> (Option<f64
 const END_PRECISION: f64 = 1e-4;
 
 fn lower_end(values: &[f64], least: usize, needed: f64) -> Option<f64> {
-    let finite = || values.iter().copied().filter(|value| value.is_finite());
-    let (mut low, mut high) = (finite().reduce(f64::min)?, finite().reduce(f64::max)?);
+    let finite: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
+    let (mut low, mut high) =
+        finite.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| {
+            (low.min(*value), high.max(*value))
+        });
     // Excluded with the smallest value itself: that value stakes nothing.
     if !is_excluded(values, low, least, needed) {
         return None;

@@ -70,9 +70,12 @@ fn run(
     (experiment.outcome(), service.now_ns)
 }
 
+fn orders(seed: u64) -> Vec<LiveArm> {
+    (0..1_000).map(|pair| first_arm(seed, pair)).collect()
+}
+
 #[test]
 fn order_is_a_coin_that_the_seed_fixes() {
-    let orders = |seed| (0..1_000).map(|pair| first_arm(seed, pair)).collect::<Vec<_>>();
     assert_eq!(orders(1), orders(1));
     assert_ne!(orders(1), orders(2));
     let first = orders(3);
@@ -149,11 +152,10 @@ fn worse_needs_no_confirmation() {
 
 #[test]
 fn five_tripped_on_periods_end_the_run_unless_an_off_period_tripped() {
-    let trip = |period: &mut LivePeriod| period.trip = Some("a request waited".into());
     let mut trips = 0;
     let (outcome, _) = run(plan(60, false), 1.0, |number, _, period| {
         if number % 8 < 2 && period.arm == LiveArm::On {
-            trip(period);
+            period.trip = Some("a request waited".into());
             trips += 1;
         }
     });
@@ -161,7 +163,7 @@ fn five_tripped_on_periods_end_the_run_unless_an_off_period_tripped() {
     assert_eq!(trips, 5);
     let (outcome, _) = run(plan(60, false), 1.0, |number, _, period| {
         if number < 2 || number % 8 < 2 && period.arm == LiveArm::On {
-            trip(period);
+            period.trip = Some("a request waited".into());
         }
     });
     assert_ne!(outcome.end, LiveEnd::Tripped);
