@@ -7,8 +7,6 @@ mod live {
     pub(crate) mod service;
 }
 
-use std::ops::Range;
-
 use live::service::{
     HOUR_NS, SECOND_NS, Transient, WHITE, World, baseline, figures, null_worlds, plan, run,
     run_changed,
@@ -37,13 +35,10 @@ fn at_least(share: f64, runs: usize) -> f64 {
 
 /// Outcomes of the first seeds, on both CPUs.
 fn outcomes(count: u64, run: impl Fn(u64) -> LiveOutcome + Sync) -> Vec<LiveOutcome> {
-    let part = |odd: u64| -> Vec<LiveOutcome> {
-        (0..count).filter(|seed| seed % 2 == odd).map(&run).collect()
-    };
     std::thread::scope(|scope| {
-        let other = scope.spawn(|| part(1));
-        let mut all = part(0);
-        all.extend(other.join().expect("the other half"));
+        let odd = scope.spawn(|| (1..count).step_by(2).map(&run).collect::<Vec<_>>());
+        let mut all: Vec<_> = (0..count).step_by(2).map(&run).collect();
+        all.extend(odd.join().expect("the other half"));
         all
     })
 }
@@ -81,42 +76,47 @@ fn whole_hour(figure_count: usize, seed: u64) -> LivePlan {
     LivePlan { resolve: 1.0001, ..plan(figures(figure_count), seed) }
 }
 
-fn null_runs_are_rarely_fooled(figure_count: usize, daily: u64) {
-    let mut all = Vec::new();
+/// Returns a table of worlds: shares in per cent of runs with a false difference, and of runs that are not trusted.
+fn table_of_null_runs(figure_count: usize, daily: u64) -> String {
+    let (mut all, mut table) = (Vec::new(), String::new());
     for (name, world) in null_worlds() {
         let found = outcomes(runs(daily), |seed| run(&world, whole_hour(figure_count, seed)));
         let fooled = share(&found, has_difference);
         let doubted = share(&found, |outcome| !outcome.trusted);
-        println!("| {name} | {figure_count} | {:.1} | {:.1} |", fooled * 100.0, doubted * 100.0);
+        table += &format!(
+            "| {name} | {figure_count} | {:.1} | {:.1} |\n",
+            fooled * 100.0,
+            doubted * 100.0
+        );
         assert!(fooled <= at_most(0.05, found.len()), "{name}: {fooled}");
         assert!(doubted <= at_most(0.02, found.len()), "{name}: {doubted} not trusted");
         all.extend(found);
     }
     let fooled = share(&all, has_difference);
     assert!(fooled <= at_most(0.05, all.len()), "{fooled} of {}", all.len());
+    table
 }
 
 #[test]
 fn null_runs_of_one_figure_are_rarely_fooled() {
-    null_runs_are_rarely_fooled(1, 40);
+    println!("{}", table_of_null_runs(1, 200));
 }
 
 #[test]
 fn null_runs_of_ten_figures_are_rarely_fooled() {
-    null_runs_are_rarely_fooled(10, 10);
+    println!("{}", table_of_null_runs(10, 40));
 }
 
 #[test]
 fn alternation_is_fooled_by_a_job_and_the_coin_is_not() {
     let world = World { job_s: 40.0, ..WHITE };
-    let alternate = |seed| {
+    let alternated = outcomes(runs(100), |seed| {
         run_changed(&world, whole_hour(1, seed), 20, |number, period| {
             period.arm = if number % 2 == 0 { LiveArm::On } else { LiveArm::Off };
         })
-    };
-    let coin = |seed| run_changed(&world, whole_hour(1, seed), 20, |_, _| {});
-    let alternated = outcomes(runs(40), alternate);
-    let tossed = outcomes(runs(40), coin);
+    });
+    let tossed =
+        outcomes(runs(100), |seed| run_changed(&world, whole_hour(1, seed), 20, |_, _| {}));
     let (fooled, right) = (share(&alternated, has_difference), share(&tossed, has_difference));
     println!("job each 40 s at 20 s: alternation {fooled}, coin {right}");
     assert!(fooled >= 0.9, "{fooled}");
@@ -127,7 +127,9 @@ fn alternation_is_fooled_by_a_job_and_the_coin_is_not() {
 fn effects_are_found_within_the_hour() {
     for (name, null) in null_worlds() {
         let world = World { p99: 0.9, p50: 0.95, ..null };
-        let found = outcomes(runs(20), |seed| run(&world, plan(p50(), seed)));
+        // At a resolution of 5 %, an effect of 5 % is by chance also "no difference" in up to 5 % of the runs.
+        let found =
+            outcomes(runs(60), |seed| run(&world, LivePlan { resolve: 1.03, ..plan(p50(), seed) }));
         for (figure, effect) in [(0, "-10 % p99"), (1, "-5 % p50")] {
             let better =
                 share(&found, |outcome| outcome.verdicts[figure].verdict == Verdict::Better);
@@ -138,21 +140,26 @@ fn effects_are_found_within_the_hour() {
     }
 }
 
+fn plan_of_errors(seed: u64) -> LivePlan {
+    LivePlan { resolve: 1.2, ..plan(figures(3), seed) }
+}
+
 #[test]
 fn half_of_the_errors_is_found_and_an_equal_share_is_not() {
-    let errors = |seed| {
-        let mut plan = plan(figures(3), seed);
-        plan.resolve = 1.2;
-        plan
-    };
     let halved = World { tau_s: 5.0, errors: 0.5, ..WHITE };
-    let found = outcomes(runs(20), |seed| run(&halved, errors(seed)));
+    let found = outcomes(runs(60), |seed| run(&halved, plan_of_errors(seed)));
     let better = share(&found, |outcome| outcome.verdicts[2].verdict == Verdict::Better);
     println!("half of the errors: {better}, {:.0} s", median_s(&found, 2));
     assert!(better >= at_least(0.95, found.len()), "{better}");
-    let equal = outcomes(runs(20), |seed| run(&World { errors: 1.0, ..halved }, errors(seed)));
+    let equal =
+        outcomes(runs(60), |seed| run(&World { errors: 1.0, ..halved }, plan_of_errors(seed)));
     let same = share(&equal, |outcome| outcome.verdicts[2].verdict == Verdict::NoDifferenceShown);
     println!("equal share of errors: {same}, {:.0} s", median_s(&equal, 2));
+    assert!(same >= at_least(0.8, equal.len()), "{same}");
+}
+
+fn is_equal_in_any(outcome: &LiveOutcome) -> bool {
+    outcome.verdicts.iter().any(|verdict| verdict.verdict == Verdict::NoDifferenceShown)
 }
 
 #[test]
@@ -160,15 +167,11 @@ fn equal_is_rarely_claimed_at_the_margin() {
     let mut all = Vec::new();
     for (name, null) in null_worlds() {
         let world = World { p99: 1.05, p50: 1.05, ..null };
-        let found = outcomes(runs(20), |seed| run(&world, plan(p50(), seed)));
-        let equal = |outcome: &LiveOutcome| {
-            let verdicts = &outcome.verdicts;
-            verdicts.iter().any(|verdict| verdict.verdict == Verdict::NoDifferenceShown)
-        };
-        let fooled = share(&found, equal);
+        let found = outcomes(runs(60), |seed| run(&world, plan(p50(), seed)));
+        let fooled = share(&found, is_equal_in_any);
         println!("| {name} | equal at the margin | {:.1} |", fooled * 100.0);
         assert!(fooled <= at_most(0.05, found.len()), "{name}: {fooled}");
-        all.extend(found.iter().map(equal));
+        all.extend(found.iter().map(is_equal_in_any));
     }
     let fooled = share(&all, |fooled| *fooled);
     assert!(fooled <= at_most(0.05, all.len()), "{fooled}");
@@ -177,7 +180,7 @@ fn equal_is_rarely_claimed_at_the_margin() {
 #[test]
 fn equal_is_claimed_of_a_setting_that_does_nothing() {
     for (name, world) in null_worlds() {
-        let found = outcomes(runs(10), |seed| run(&world, plan(p50(), seed)));
+        let found = outcomes(runs(20), |seed| run(&world, plan(p50(), seed)));
         for (figure, what) in [(0, "p99"), (1, "p50")] {
             let equal = share(&found, |outcome| {
                 outcome.verdicts[figure].verdict == Verdict::NoDifferenceShown
@@ -187,6 +190,8 @@ fn equal_is_claimed_of_a_setting_that_does_nothing() {
                 equal * 100.0,
                 median_s(&found, figure)
             );
+            let least = if figure == 0 { 0.6 } else { 0.9 };
+            assert!(equal >= at_least(least, found.len()), "{name}, {what}: {equal}");
         }
     }
 }
@@ -204,13 +209,13 @@ fn guarded(seed: u64, is_watched: impl Fn(LiveArm) -> bool) -> LiveOutcome {
 
 #[test]
 fn guard_that_cuts_periods_does_not_make_the_setting_better() {
-    let both = outcomes(runs(40), |seed| guarded(seed, |_| true));
+    let both = outcomes(runs(100), |seed| guarded(seed, |_| true));
     let fooled = share(&both, has_difference);
     let trips: u32 = both.iter().map(|outcome| outcome.trips.on + outcome.trips.off).sum();
     println!("guard in both arms: {fooled}, {trips} trips");
     assert!(trips > 0);
     assert!(fooled <= at_most(0.05, both.len()), "{fooled}");
-    let on_only = outcomes(runs(40), |seed| guarded(seed, |arm| arm == LiveArm::On));
+    let on_only = outcomes(runs(100), |seed| guarded(seed, |arm| arm == LiveArm::On));
     let fooled = share(&on_only, is_better);
     println!("guard in on-periods: {fooled}");
     assert!(fooled <= at_most(0.05, on_only.len()), "{fooled}");
@@ -229,25 +234,27 @@ fn carried(
     run_changed(&world, plan, period_s, |_, _| {})
 }
 
+/// True if a run is trusted, and calls the p50 better for effects that show within a time.
+fn is_better_within(outcome: &LiveOutcome, seconds: u64) -> bool {
+    let verdict = &outcome.verdicts[1];
+    outcome.trusted
+        && verdict.verdict == Verdict::Better
+        && verdict.within_ns == seconds * SECOND_NS
+}
+
 #[test]
 fn effect_that_passes_is_not_trusted_or_names_its_scale() {
     // The setting is better by 10 % at first, and not in the steady state.
     for decay_s in [10.0, 20.0, 60.0] {
         let transient = Transient { height: 0.9f64.ln(), decay_s };
-        let found = outcomes(runs(20), |seed| carried(0.15, transient, SECOND_NS, 5, seed));
-        let fooled: Vec<&LiveOutcome> = found
-            .iter()
-            .filter(|outcome| outcome.trusted && outcome.verdicts[1].verdict == Verdict::Better)
-            .collect();
+        let found = outcomes(runs(60), |seed| carried(0.15, transient, SECOND_NS, 5, seed));
         let better = share(&found, |outcome| outcome.verdicts[1].verdict == Verdict::Better);
         let doubted = share(&found, |outcome| !outcome.trusted);
-        let names = |scale_s: u64| {
-            let named = fooled
-                .iter()
-                .filter(|outcome| outcome.verdicts[1].within_ns == scale_s * SECOND_NS);
-            named.count() as f64 / found.len() as f64
-        };
-        let (short, long) = (names(5), names(80));
+        let short = share(&found, |outcome| is_better_within(outcome, 5));
+        let long = share(&found, |outcome| is_better_within(outcome, 80));
+        let any = share(&found, |outcome| {
+            outcome.trusted && outcome.verdicts[1].verdict == Verdict::Better
+        });
         println!(
             "| {decay_s} s | {:.1} | {:.1} | {:.1} | {:.1} |",
             better * 100.0,
@@ -257,7 +264,7 @@ fn effect_that_passes_is_not_trusted_or_names_its_scale() {
         );
         assert!(better >= 0.9, "the world fools nothing: {better}");
         // Each "better" is doubted or names a scale on which it is true.
-        assert!(fooled.len() as f64 / found.len() as f64 <= short + long);
+        assert!(any <= short + long + 1e-9, "{any} {short} {long}");
         let limit = if decay_s < 60.0 { 0.1 } else { 0.3 };
         assert!(long <= at_most(limit, found.len()), "{decay_s}: {long} confirmed");
     }
@@ -266,9 +273,9 @@ fn effect_that_passes_is_not_trusted_or_names_its_scale() {
 #[test]
 fn effect_that_passes_in_two_seconds_is_gone_after_its_washout() {
     let transient = Transient { height: 1.3f64.ln(), decay_s: 2.0 };
-    let early = outcomes(runs(20), |seed| carried(0.03, transient, 0, 20, seed));
+    let early = outcomes(runs(60), |seed| carried(0.03, transient, 0, 20, seed));
     let seen = share(&early, |outcome| !outcome.trusted);
-    let late = outcomes(runs(20), |seed| carried(0.15, transient, 8 * SECOND_NS, 40, seed));
+    let late = outcomes(runs(60), |seed| carried(0.15, transient, 8 * SECOND_NS, 40, seed));
     let fooled = share(&late, has_difference);
     let clean = share(&late, |outcome| outcome.trusted);
     println!(
@@ -279,32 +286,37 @@ fn effect_that_passes_in_two_seconds_is_gone_after_its_washout() {
     assert!(clean >= at_least(0.98, late.len()), "{clean}");
 }
 
+/// Time that the forecast for the p50 tells after three minutes, with periods of 5 s.
+fn forecast_ns(world: &World, seed: u64) -> Option<u64> {
+    let slots = baseline(world, 180, seed);
+    let plan = LivePlan { time_ns: 100 * HOUR_NS, ..plan(figures(2).split_off(1), seed) };
+    let curve = placebo(SECOND_NS / 2, slots.len(), &plan.figures, plan.washout_ns, &|_, range| {
+        mean_of_requests(&slots[range])
+    });
+    let point = curve.into_iter().find(|point| point.period_ns == 5 * SECOND_NS)?;
+    forecast(&plan, &[point], 300.0).ok().map(|found| found.time_ns)
+}
+
+/// Mean of the second numbers, weighted by the first ones.
+fn mean_of_requests(slots: &[(f64, f64)]) -> Option<f64> {
+    let requests: f64 = slots.iter().map(|(requests, _)| requests).sum();
+    let sum: f64 = slots.iter().map(|(requests, value)| requests * value).sum();
+    (requests > 0.0).then(|| sum / requests)
+}
+
 #[test]
 fn time_of_the_forecast_is_about_that_of_the_runs() {
     for (name, null) in null_worlds() {
-        let judged = || figures(2).split_off(1);
-        let mut forecasts: Vec<u64> = (0..runs(15))
-            .filter_map(|seed| {
-                let slots = baseline(&null, 180, seed);
-                let value = |_: usize, range: Range<usize>| {
-                    let part = &slots[range];
-                    let requests: f64 = part.iter().map(|(requests, _)| requests).sum();
-                    let sum: f64 = part.iter().map(|(requests, p50)| requests * p50).sum();
-                    (requests > 0.0).then(|| sum / requests)
-                };
-                let plan = LivePlan { time_ns: 100 * HOUR_NS, ..plan(judged(), seed) };
-                let curve = placebo(SECOND_NS / 2, slots.len(), &judged(), plan.washout_ns, &value);
-                let point = curve.into_iter().filter(|point| point.period_ns == 5 * SECOND_NS);
-                forecast(&plan, &point.collect::<Vec<_>>(), 300.0).ok().map(|found| found.time_ns)
-            })
-            .collect();
+        let mut forecasts: Vec<u64> =
+            (0..runs(40)).filter_map(|seed| forecast_ns(&null, seed)).collect();
         forecasts.sort_unstable();
         let told_s = forecasts[forecasts.len() / 2] as f64 / SECOND_NS as f64;
         let world = World { p50: 1.0 / 1.05, ..null };
-        let found = outcomes(runs(15), |seed| run(&world, plan(p50(), seed)));
+        let found = outcomes(runs(40), |seed| run(&world, plan(p50(), seed)));
         let took_s = median_s(&found, 1);
         println!("| {name} | forecast {told_s:.0} s | took {took_s:.0} s |");
-        assert!((0.4..2.5).contains(&(told_s / took_s)), "{name}: {told_s} {took_s}");
+        // Tails of Cauchy noise cost more than its spread says.
+        assert!((0.3..2.5).contains(&(told_s / took_s)), "{name}: {told_s} {took_s}");
     }
 }
 
@@ -337,28 +349,31 @@ fn fleet(groups: u32, effect: f64, is_coin: bool, seed: u64) -> Vec<LiveGroup> {
         .collect()
 }
 
+fn verdicts_of_fleets(groups: u32, effect: f64, is_coin: bool) -> Vec<Verdict> {
+    let judged = figures(1);
+    (0..runs(60))
+        .map(|seed| {
+            let groups = fleet(groups, effect, is_coin, seed);
+            pool_live(&groups, &judged, 0, 1.05, 600 * SECOND_NS).verdict.verdict
+        })
+        .collect()
+}
+
 #[test]
 fn groups_of_a_fleet_are_the_units() {
-    let judged = figures(1);
-    let verdicts = |groups, effect, is_coin| -> Vec<Verdict> {
-        (0..runs(60))
-            .map(|seed| {
-                let groups = fleet(groups, effect, is_coin, seed);
-                pool_live(&groups, &judged, 0, 1.05, 600 * SECOND_NS).verdict.verdict
-            })
-            .collect()
-    };
-    let null = verdicts(100, 1.0, true);
+    let null = verdicts_of_fleets(100, 1.0, true);
     let fooled = share(&null, |verdict| verdict.differs());
-    let patterned = share(&verdicts(100, 1.0, false), |verdict| verdict.differs());
-    let found = share(&verdicts(40, 0.9, true), |verdict| *verdict == Verdict::Better);
+    let patterned = share(&verdicts_of_fleets(100, 1.0, false), |verdict| verdict.differs());
+    let found = share(&verdicts_of_fleets(40, 0.9, true), |verdict| *verdict == Verdict::Better);
     println!(
         "fleet: fooled {fooled}, without the coin {patterned}, -10 % of 40 groups found {found}"
     );
     assert!(fooled <= at_most(0.05, null.len()), "{fooled}");
     assert!(patterned >= 0.9, "the world fools nothing: {patterned}");
     assert!(found >= at_least(0.95, null.len()), "{found}");
-    assert!(verdicts(17, 0.5, true).iter().all(|verdict| *verdict == Verdict::Inconclusive));
+    assert!(
+        verdicts_of_fleets(17, 0.5, true).iter().all(|verdict| *verdict == Verdict::Inconclusive)
+    );
 }
 
 #[test]

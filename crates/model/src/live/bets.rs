@@ -88,8 +88,9 @@ pub(super) fn interval(values: &[f64], least: usize, needed: f64) -> (Option<f64
 const END_PRECISION: f64 = 1e-4;
 
 fn lower_end(values: &[f64], least: usize, needed: f64) -> Option<f64> {
-    let finite = || values.iter().copied().filter(|value| value.is_finite());
-    let (mut low, mut high) = (finite().reduce(f64::min)?, finite().reduce(f64::max)?);
+    let finite: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
+    let mut low = finite.iter().copied().reduce(f64::min)?;
+    let mut high = finite.iter().copied().reduce(f64::max)?;
     // Excluded with the smallest value itself: that value stakes nothing.
     if !is_excluded(values, low, least, needed) {
         return None;

@@ -226,7 +226,6 @@ impl LiveExperiment {
     fn carry_over(&self, index: usize) -> LiveCarryOver {
         let judge = &self.judges[index];
         let figure = judge.figure();
-        let correct = |p: f64| (p * self.judges.len() as f64).min(1.0);
         let is_better = judge.decided() == Some(Verdict::Better);
         let second_scale = (is_better && !self.long.is_empty()).then(|| {
             let answer = long_answer(judge.differences(), &self.long, index, figure);
@@ -239,10 +238,15 @@ impl LiveExperiment {
         });
         LiveCarryOver {
             figure: figure.name.clone(),
-            half_p: half_p(&self.short, index, figure).map(correct),
-            predecessor_p: predecessor_p(&self.short, index, figure).map(correct),
+            half_p: half_p(&self.short, index, figure).map(|p| self.corrected(p)),
+            predecessor_p: predecessor_p(&self.short, index, figure).map(|p| self.corrected(p)),
             second_scale,
         }
+    }
+
+    /// A check's p-value, corrected for the number of figures.
+    fn corrected(&self, p: f64) -> f64 {
+        (p * self.judges.len() as f64).min(1.0)
     }
 
     fn within_ns(&self, carry_over: &LiveCarryOver) -> u64 {
@@ -272,13 +276,13 @@ fn guard_factor(rules: &[GuardRule], name: &str) -> f64 {
 }
 
 fn doubts(check: &LiveCarryOver) -> Vec<LiveDoubt> {
-    let figure = || check.figure.clone();
+    let figure = &check.figure;
     let is_contradicted =
         check.second_scale.as_ref().is_some_and(|scale| scale.answer == SecondScale::Contradicted);
     let found = [
-        is_fired(check.half_p).then(|| LiveDoubt::Halves { figure: figure() }),
-        is_fired(check.predecessor_p).then(|| LiveDoubt::Predecessor { figure: figure() }),
-        is_contradicted.then(|| LiveDoubt::SecondScale { figure: figure() }),
+        is_fired(check.half_p).then(|| LiveDoubt::Halves { figure: figure.clone() }),
+        is_fired(check.predecessor_p).then(|| LiveDoubt::Predecessor { figure: figure.clone() }),
+        is_contradicted.then(|| LiveDoubt::SecondScale { figure: figure.clone() }),
     ];
     found.into_iter().flatten().collect()
 }

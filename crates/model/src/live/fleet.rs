@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::LiveFigure;
 use super::judge::FigureJudge;
 use super::outcome::LiveVerdict;
-use super::pair::difference;
+use super::pair::{difference, is_figure};
 use crate::statistics::{finite, mean};
 use crate::{Better, Random};
 
@@ -23,7 +23,7 @@ pub struct CrossedHost {
 /// Hosts that are not independent, such as those of a rack.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LiveGroup {
-    /// Name.
+    /// Name of the rack, class or site.
     pub name: String,
     /// Its hosts, half of them on in the first stage.
     pub hosts: Vec<CrossedHost>,
@@ -89,18 +89,18 @@ struct CrossedOver {
 
 /// On less off of a group; `None` if one half has no host with a figure.
 fn crossed_over(group: &LiveGroup, figure: &LiveFigure) -> Option<CrossedOver> {
-    let half_mean = |is_on_first: bool| {
-        let hosts = group.hosts.iter().filter(|host| host.is_on_first == is_on_first);
-        let differences: Vec<f64> =
-            hosts.filter_map(|host| host_difference(host, figure)).collect();
-        mean(&differences)
-    };
-    let difference = half_mean(true)? + half_mean(false)?;
+    let difference = half_difference(group, figure, true)? + half_difference(group, figure, false)?;
     let values: Vec<f64> =
         group.hosts.iter().flat_map(|host| host.values).flatten().filter_map(finite).collect();
     // A missing figure in both arms has no direction.
     let difference = if difference.is_nan() { 0.0 } else { difference / 2.0 };
     Some(CrossedOver { difference, level: mean(&values).unwrap_or_default() })
+}
+
+/// Mean over the hosts of one half of a group.
+fn half_difference(group: &LiveGroup, figure: &LiveFigure, is_on_first: bool) -> Option<f64> {
+    let hosts = group.hosts.iter().filter(|host| host.is_on_first == is_on_first);
+    mean(&hosts.filter_map(|host| host_difference(host, figure)).collect::<Vec<f64>>())
 }
 
 fn host_difference(host: &CrossedHost, figure: &LiveFigure) -> Option<f64> {
@@ -110,8 +110,7 @@ fn host_difference(host: &CrossedHost, figure: &LiveFigure) -> Option<f64> {
         Better::Lower => f64::INFINITY,
         Better::Higher => f64::NEG_INFINITY,
     };
-    let known = |value: Option<f64>| value.filter(|value| value.is_finite() && *value >= 0.0);
-    match (known(on), known(off)) {
+    match (on.filter(is_figure), off.filter(is_figure)) {
         (Some(on), Some(off)) => difference(on, off, figure.scale),
         (None, Some(_)) => Some(worst),
         (Some(_), None) => Some(-worst),

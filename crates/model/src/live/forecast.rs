@@ -190,14 +190,10 @@ pub fn forecast(
     points: &[PlaceboPoint],
     requests_per_s: f64,
 ) -> Result<LiveForecast, LiveRefusal> {
-    let name = |index: usize| plan.figures.get(index).map_or("", |figure| figure.name.as_str());
-    let has_requests = |period_ns: u64| {
-        let counted_s = period_ns.saturating_sub(plan.washout_ns) as f64 / 1e9;
-        requests_per_s * counted_s >= P99_REQUESTS_MIN
-    };
-    let tail = plan.figures.iter().find(|figure| figure.name.contains("p99"));
     let longest_ns = periods_ns(plan.washout_ns).into_iter().max().unwrap_or(PERIOD_NS_MAX);
-    if let Some(tail) = tail.filter(|_| !has_requests(longest_ns)) {
+    let tail = plan.figures.iter().find(|figure| figure.name.contains("p99"));
+    let least_ns = tail.map_or(0, |_| tail_period_ns(plan, requests_per_s));
+    if let Some(tail) = tail.filter(|_| longest_ns < least_ns) {
         let counted_s = longest_ns.saturating_sub(plan.washout_ns) as f64 / 1e9;
         return Err(LiveRefusal::Requests {
             figure: tail.name.clone(),
@@ -208,7 +204,7 @@ pub fn forecast(
     }
     let usable: Vec<(&PlaceboPoint, f64)> = points
         .iter()
-        .filter(|point| tail.is_none() || has_requests(point.period_ns))
+        .filter(|point| point.period_ns >= least_ns)
         .filter_map(|point| {
             let spread = point.spread.first().copied().flatten()?;
             Some((point, spread * spread * pair_ns(plan, point.period_ns)))
@@ -223,13 +219,13 @@ pub fn forecast(
     let Some((point, _)) = preferred else {
         if is_ratio {
             let periods = PAIRS_MIN as u64 + 1;
-            let figure = name(0).to_owned();
+            let figure = plan.figures.first().map(|figure| figure.name.clone()).unwrap_or_default();
             return Err(LiveRefusal::Baseline { figure, baseline_ns: periods * longest_ns });
         }
         // Counts are judged as they come.
         let period_ns = periods_ns(plan.washout_ns)
             .into_iter()
-            .filter(|period_ns| tail.is_none() || has_requests(*period_ns))
+            .filter(|period_ns| *period_ns >= least_ns)
             .min_by_key(|period_ns| period_ns.abs_diff(PERIOD_NS))
             .unwrap_or(PERIOD_NS);
         let pairs = pairs_min(plan.figures.len());
@@ -243,6 +239,12 @@ pub fn forecast(
         .collect();
     let pairs = pairs_by_figure.first().copied().flatten().unwrap_or(u32::MAX);
     granted(plan, point.period_ns, pairs, times, point.spread.first().copied().flatten())
+}
+
+/// Shortest period with enough requests for a p99.
+fn tail_period_ns(plan: &LivePlan, requests_per_s: f64) -> u64 {
+    let counted_ns = (P99_REQUESTS_MIN / requests_per_s.max(0.0) * 1e9).ceil() as u64;
+    plan.washout_ns.saturating_add(counted_ns)
 }
 
 fn pair_ns(plan: &LivePlan, period_ns: u64) -> f64 {
@@ -297,7 +299,7 @@ fn granted(
 mod tests {
     use super::*;
     use crate::live::{LiveFigure, WASHOUT_NS};
-    use crate::{Better, Random};
+    use crate::{Better, Random, statistics};
 
     const SECOND_NS: u64 = 1_000_000_000;
 
@@ -324,11 +326,9 @@ mod tests {
     fn white_curve(plan: &LivePlan, noise: f64) -> Vec<PlaceboPoint> {
         let mut random = Random::new(3, 0);
         let slices: Vec<f64> = (0..360).map(|_| (noise * random.normal()).exp()).collect();
-        let value = |_: usize, range: Range<usize>| {
-            let part = &slices[range];
-            Some(part.iter().sum::<f64>() / part.len() as f64)
-        };
-        placebo(SECOND_NS / 2, 360, &plan.figures, plan.washout_ns, &value)
+        placebo(SECOND_NS / 2, 360, &plan.figures, plan.washout_ns, &|_, range| {
+            statistics::mean(&slices[range])
+        })
     }
 
     fn point(period_s: u64, spread: f64) -> PlaceboPoint {
@@ -353,15 +353,12 @@ mod tests {
     #[test]
     fn five_seconds_are_preferred_unless_another_period_is_clearly_better() {
         let plan = plan(&["p50"], 600);
-        let chosen = |points: &[PlaceboPoint]| {
-            forecast(&plan, points, 100.0).map(|f| f.period_ns / SECOND_NS)
-        };
         // Equal costs: the spread falls with the root of the length.
         let even: Vec<_> = [3, 4, 5, 6, 8, 10].map(|s| point(s, 0.3 / (s as f64).sqrt())).into();
-        assert_eq!(chosen(&even), Ok(5));
+        assert_eq!(forecast(&plan, &even, 100.0).map(|f| f.period_ns), Ok(5 * SECOND_NS));
         // Correlated noise does not get smaller in longer periods.
         let flat: Vec<_> = [3, 4, 5, 6, 8, 10].map(|s| point(s, 0.1)).into();
-        assert_eq!(chosen(&flat), Ok(3));
+        assert_eq!(forecast(&plan, &flat, 100.0).map(|f| f.period_ns), Ok(3 * SECOND_NS));
     }
 
     #[test]

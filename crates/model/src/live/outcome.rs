@@ -94,17 +94,17 @@ pub struct LiveCarryOver {
 pub enum LiveDoubt {
     /// The setting acts differently in the first half of a period.
     Halves {
-        /// Figure.
+        /// Figure that shows it.
         figure: String,
     },
     /// The arm before moves the figures of a period.
     Predecessor {
-        /// Figure.
+        /// Figure that shows it.
         figure: String,
     },
     /// Long periods contradict a "better" of the short ones.
     SecondScale {
-        /// Figure.
+        /// Figure that shows it.
         figure: String,
     },
 }
@@ -132,7 +132,7 @@ pub enum LiveEnd {
     Tripped,
     /// The soft guard showed a figure to be worse by more than its factor.
     SoftGuard {
-        /// Figure.
+        /// Figure that shows it.
         figure: String,
     },
     /// The user or an error stopped it.

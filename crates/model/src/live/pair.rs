@@ -109,7 +109,12 @@ impl Pair {
 
 /// `None` also for values that no figure has.
 fn value(values: &[Option<f64>], index: usize) -> Option<f64> {
-    values.get(index).copied().flatten().filter(|value| value.is_finite() && *value >= 0.0)
+    values.get(index).copied().flatten().filter(is_figure)
+}
+
+/// False for values that no figure has.
+pub(super) fn is_figure(value: &f64) -> bool {
+    value.is_finite() && *value >= 0.0
 }
 
 /// On less off on a scale. Of a ratio, 0 is the least value of its pair.

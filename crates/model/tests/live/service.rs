@@ -38,7 +38,7 @@ pub(crate) struct World {
     /// Noise of the level: its deviation, and the time in which its correlation decays.
     pub(crate) noise: f64,
     pub(crate) tau_s: f64,
-    /// A job of 8 s runs each so many seconds; 0 for none.
+    /// A job of 8 s slows the service by a fifth each so many seconds; 0 for none.
     pub(crate) job_s: f64,
     /// Load rises and falls threefold in an hour, and clients stop for seconds.
     pub(crate) has_wave: bool,
@@ -69,17 +69,19 @@ pub(crate) const WHITE: World = World {
     transient: None,
 };
 
+const fn correlated(tau_s: f64) -> World {
+    World { tau_s, ..WHITE }
+}
+
 /// Worlds in which the setting does nothing.
 pub(crate) fn null_worlds() -> Vec<(&'static str, World)> {
-    let correlated = |tau_s| World { tau_s, ..WHITE };
-    let job = |job_s| World { job_s, tau_s: 5.0, ..WHITE };
     vec![
         ("white", WHITE),
         ("correlated, 5 s", correlated(5.0)),
         ("correlated, 60 s", correlated(60.0)),
         ("correlated, 600 s", correlated(600.0)),
-        ("a job each 40 s", job(40.0)),
-        ("a job each 60 s", job(60.0)),
+        ("a job each 40 s", World { job_s: 40.0, ..correlated(5.0) }),
+        ("a job each 60 s", World { job_s: 60.0, ..correlated(5.0) }),
         ("daily wave and stops", World { has_wave: true, ..correlated(5.0) }),
         ("bursts", World { has_bursts: true, ..correlated(5.0) }),
         ("restarts", World { has_restarts: true, ..correlated(5.0) }),
@@ -87,6 +89,7 @@ pub(crate) fn null_worlds() -> Vec<(&'static str, World)> {
         (
             "all together",
             World {
+                noise: 0.1,
                 tau_s: 60.0,
                 job_s: 40.0,
                 has_wave: true,
@@ -226,7 +229,7 @@ impl Service {
         self.correlated = rho * self.correlated + (1.0 - rho * rho).sqrt() * self.random.normal();
         let mut slot = Slot { level: world.noise * self.correlated, request_count: SLOT_REQUESTS };
         if world.job_s > 0.0 && now_s % world.job_s < 8.0 {
-            slot.level += 0.3;
+            slot.level += 0.2;
         }
         if world.has_wave {
             // Once up and down in an hour, between 0.5 and 1.5 times the load.
@@ -290,10 +293,6 @@ impl Service {
         let shock = if self.world.has_cauchy { 0.02 * shock.clamp(-100.0, 100.0) } else { 0.0 };
         let first = self.half(arm, slots / 2, shock);
         let second = self.half(arm, slots - slots / 2, shock);
-        let whole = |(first, second): (&Option<f64>, &Option<f64>)| match (*first, *second) {
-            (Some(first), Some(second)) => Some((first + second) / 2.0),
-            (one, None) | (None, one) => one,
-        };
         LivePeriod {
             arm,
             values: first.1.iter().zip(&second.1).map(whole).collect(),
@@ -323,17 +322,17 @@ impl Service {
         }
         let (middle, tail) = (middle / requests + shock, (tail / requests).ln() / 2.0 + shock);
         let is_on = arm == LiveArm::On;
-        let effect = |ratio: f64| if is_on { ratio.ln() } else { 0.0 };
-        let world = self.world;
+        let off = World { p99: 1.0, p50: 1.0, errors: 1.0, ..self.world };
+        let world = if is_on { self.world } else { off };
         let values = (0..self.figures.len())
             .map(|index| {
                 let normal = self.random.normal();
                 let error = normal / requests.sqrt();
                 Some(match index {
-                    0 => (tail + effect(world.p99) + P99_ERROR * error).exp(),
-                    1 => (middle + effect(world.p50) + P50_ERROR * error).exp(),
+                    0 => (tail + world.p99.ln() + P99_ERROR * error).exp(),
+                    1 => (middle + world.p50.ln() + P50_ERROR * error).exp(),
                     2 => {
-                        let share = ERROR_SHARE * tail.exp().min(20.0) * effect(world.errors).exp();
+                        let share = ERROR_SHARE * tail.exp().min(20.0) * world.errors;
                         let mean = share * requests;
                         (mean + mean.sqrt() * normal).round().max(0.0) / requests
                     }
@@ -342,5 +341,13 @@ impl Service {
             })
             .collect();
         (requests, values)
+    }
+}
+
+/// Figure of a period from those of its halves.
+fn whole((first, second): (&Option<f64>, &Option<f64>)) -> Option<f64> {
+    match (*first, *second) {
+        (Some(first), Some(second)) => Some((first + second) / 2.0),
+        (one, None) | (None, one) => one,
     }
 }

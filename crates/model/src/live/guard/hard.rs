@@ -324,6 +324,14 @@ mod tests {
         waiting_ns: Some(5 * MS),
     };
 
+    fn waiting(ms: u64) -> GuardSample {
+        GuardSample { waiting_ns: Some(ms * MS), ..GuardSample::default() }
+    }
+
+    fn failing(error_count: u64) -> GuardSample {
+        GuardSample { error_count, ..CALM }
+    }
+
     #[test]
     fn calm_service_and_a_pausing_client_never_trip() {
         let mut run = Run::new(&["errors > 0.1%", "p99 > 2x"]);
@@ -336,7 +344,6 @@ mod tests {
     fn unanswered_request_trips_after_half_a_second_and_once() {
         let mut run = Run::new(&[]);
         run.samples(20, CALM);
-        let waiting = |ms| GuardSample { waiting_ns: Some(ms * MS), ..GuardSample::default() };
         assert_eq!(run.samples(1, waiting(499)), None);
         let (_, trip) = run.samples(1, waiting(500)).expect("a trip");
         assert_eq!(trip.to_string(), "a request waited for 0.50 s, and the limit is 0.50 s");
@@ -353,7 +360,6 @@ mod tests {
 
     #[test]
     fn failed_requests_trip_from_five_on() {
-        let failing = |count| GuardSample { error_count: count, ..CALM };
         // A tenth of the requests.
         assert_eq!(Run::new(&[]).samples(3, failing(4)).map(|(number, _)| number), Some(2));
         // 1 of 30 requests: 3.3 %.

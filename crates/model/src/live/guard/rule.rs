@@ -54,7 +54,7 @@ pub enum GuardRuleError {
     /// No judged figure has this name.
     #[error("guard `{rule}`: no judged figure is called `{figure}`{hint}; judged are {judged}")]
     Figure {
-        /// Rule.
+        /// Rule as it was given.
         rule: String,
         /// Name.
         figure: String,
@@ -69,7 +69,7 @@ pub enum GuardRuleError {
          raise the limit to {least} or more, or leave this guard out"
     )]
     Base {
-        /// Rule.
+        /// Rule as it was given.
         rule: String,
         /// Share that fails.
         base: String,
@@ -91,15 +91,15 @@ impl GuardRule {
     ) -> Result<(), GuardRuleError> {
         match self {
             GuardRule::Ratio { figure, .. } => {
-                let names = || figures.iter().map(|figure| figure.name.as_str());
-                if names().any(|name| name == figure) {
+                let names: Vec<&str> = figures.iter().map(|figure| figure.name.as_str()).collect();
+                if names.contains(&figure.as_str()) {
                     return Ok(());
                 }
                 Err(GuardRuleError::Figure {
                     rule: self.to_string(),
                     figure: figure.clone(),
-                    hint: did_you_mean(figure, names()),
-                    judged: names().collect::<Vec<_>>().join(", "),
+                    hint: did_you_mean(figure, names.iter().copied()),
+                    judged: names.join(", "),
                 })
             }
             GuardRule::Errors { share } if base_error_share * BASE_PART > *share => {
@@ -171,9 +171,12 @@ mod tests {
     use crate::Better;
     use crate::live::LiveScale;
 
+    fn factor(figure: &str, factor: f64) -> GuardRule {
+        GuardRule::Ratio { figure: figure.into(), factor }
+    }
+
     #[test]
     fn rules_are_read_and_written() {
-        let factor = |figure: &str, factor| GuardRule::Ratio { figure: figure.into(), factor };
         assert_eq!("p99 > 2x".parse(), Ok(factor("p99", 2.0)));
         assert_eq!(" p99>1.5x ".parse(), Ok(factor("p99", 1.5)));
         let errors: GuardRule = "errors > 0.1%".parse().expect("a rule");
@@ -205,6 +208,10 @@ mod tests {
         assert!(error.len() < 250 && error.contains("longer than 200 bytes"), "{error}");
     }
 
+    fn check(figures: &[LiveFigure], rule: &str, base: f64) -> Result<(), GuardRuleError> {
+        rule.parse::<GuardRule>().expect("a rule").check(figures, base)
+    }
+
     #[test]
     fn rule_is_refused_without_its_figure_or_too_near_to_the_base() {
         let figures = [LiveFigure {
@@ -213,13 +220,11 @@ mod tests {
             better: Better::Lower,
             scale: LiveScale::Ratio,
         }];
-        let check =
-            |rule: &str, base| rule.parse::<GuardRule>().expect("a rule").check(&figures, base);
-        assert_eq!(check("p99 > 2x", 0.5), Ok(()));
-        let error = check("p98 > 2x", 0.0).expect_err("not judged").to_string();
+        assert_eq!(check(&figures, "p99 > 2x", 0.5), Ok(()));
+        let error = check(&figures, "p98 > 2x", 0.0).expect_err("not judged").to_string();
         assert!(error.contains("no judged figure is called `p98`"), "{error}");
-        assert_eq!(check("errors > 0.1%", 0.000_2), Ok(()));
-        let error = check("errors > 0.1%", 0.000_3).expect_err("too near").to_string();
+        assert_eq!(check(&figures, "errors > 0.1%", 0.000_2), Ok(()));
+        let error = check(&figures, "errors > 0.1%", 0.000_3).expect_err("too near").to_string();
         assert!(
             error.contains("0.03% of the requests fail") && error.contains("0.15% or more"),
             "{error}"
