@@ -23,6 +23,7 @@ mod gain;
 mod gate;
 mod holm;
 mod judge;
+pub mod live;
 mod load;
 mod load_curve;
 mod looks;

@@ -162,8 +162,23 @@ fn student_within(t: f64, freedom: usize) -> f64 {
 ///
 /// Returns 1 if no value differs from 0.
 pub fn p_value(log_ratios: &[f64]) -> f64 {
+    let (ranks, signed_sum) = signed_ranks(log_ratios);
+    if ranks.is_empty() {
+        return 1.0;
+    }
+    let tail = if ranks.len() > EXACT_PAIRS { approximate_tail } else { exact_tail };
+    tail(&ranks, signed_sum.abs()).min(1.0)
+}
+
+/// One-sided p-value of "above 0 no more than below": half of [`p_value`] if the signed ranks lie above 0, else 1.
+pub(crate) fn p_value_above(values: &[f64]) -> f64 {
+    if signed_ranks(values).1 > 0 { p_value(values) / 2.0 } else { 1.0 }
+}
+
+/// Twice the mid-rank of the size of each value but zeros, and the sum with the values' signs.
+fn signed_ranks(values: &[f64]) -> (Vec<i64>, i64) {
     // Twice the mid-rank is a whole number, so that the sums can be counted.
-    let mut sorted: Vec<f64> = log_ratios.to_vec();
+    let mut sorted: Vec<f64> = values.to_vec();
     sorted.sort_by(|a, b| a.abs().total_cmp(&b.abs()));
     let mut ranks = Vec::with_capacity(sorted.len());
     let mut signed_sum = 0i64;
@@ -177,12 +192,7 @@ pub fn p_value(log_ratios: &[f64]) -> f64 {
             signed_sum += if *value > 0.0 { double_rank } else { -double_rank };
         }
     }
-    if ranks.is_empty() {
-        return 1.0;
-    }
-    let seen = signed_sum.abs();
-    let tail = if ranks.len() > EXACT_PAIRS { approximate_tail } else { exact_tail };
-    tail(&ranks, seen).min(1.0)
+    (ranks, signed_sum)
 }
 
 /// Share of sign patterns whose signed sum of `ranks` is at least `seen` from 0.
