@@ -61,6 +61,7 @@ struct sk_buff {
 struct tcp_skb_cb {
 	__u32 seq;
 	__u32 end_seq;
+	__u32 ack_seq;
 };
 
 struct sk_buff_head {
@@ -113,6 +114,7 @@ struct sock {
 	__u16 sk_type;
 	__u16 sk_protocol;
 	__u8 sk_shutdown;
+	int sk_err;
 	struct socket *sk_socket;
 	struct sock_cgroup_data sk_cgrp_data;
 };
@@ -124,6 +126,16 @@ struct udp_sock {
 struct tcp_sock {
 	__u32 rcv_nxt;
 	__u32 copied_seq;
+	__u32 write_seq; /* behind the last byte that the program sent */
+	__u32 snd_una;	 /* first byte that is not acknowledged */
+};
+
+struct tcp_congestion_ops {
+	char name[16];
+};
+
+struct inet_connection_sock {
+	const struct tcp_congestion_ops *icsk_ca_ops;
 };
 
 struct task_struct {

@@ -27,6 +27,11 @@ fn main() {
         "kvm_sum",
         "kvm_span",
         "kvm_lost",
+        "service_port",
+        "service_times",
+        "service_totals",
+        "service_wanted",
+        "service_waiting",
     ];
     bpf_build::BpfSources { folder: "bpf", header_folders: &[], shared: &shared }.build();
 }

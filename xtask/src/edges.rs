@@ -20,6 +20,7 @@ const CORE: &[(&str, &str)] = &[
     ("fleet", "model remote"),
     ("probe", PATH),
     ("command", PATH),
+    ("live", "model sys host"),
     ("runner", "model sys host lab remote report command probe"),
     ("house", "model sys io host lab remote report runner"),
     (

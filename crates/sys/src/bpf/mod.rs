@@ -32,6 +32,7 @@ pub mod observer;
 mod pass;
 mod process;
 mod samples;
+mod service;
 pub mod slices;
 mod socket_map;
 pub mod stages;
@@ -59,6 +60,10 @@ pub use object::Aligned;
 pub use object::{Loaded, Opened, embedded, shared_types};
 pub use pass::PassProgram;
 pub use samples::Samples;
+pub use service::{
+    SERVICE_BINS, SERVICE_PORTS_MAX, ServiceProbe, ServiceSpan, ServiceTimes, ServiceTotals,
+    ServiceWaiting, ServiceWanted, service_bin_ns,
+};
 pub use socket_map::PinnedSocketMap;
 pub use tracing::{EmptyRuns, MissingTracepoint, RunTime, RunTimeCounting, Runs};
 pub use verbs::{Verb, VerbCounts, VerbProgram};

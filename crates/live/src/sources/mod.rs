@@ -1,0 +1,621 @@
+//! Figures of a running service: from outside, by the kernel, and from the service itself.
+//!
+//! A [`Reading`] holds cumulative counts, so any two of them give the figures of the time between ([`Reading::since`]).
+//! docs/reference/live-sources.md has the unit, the limits and the cost of each source.
+
+mod bins;
+mod command;
+mod cpu;
+mod error;
+mod log;
+mod metric;
+mod network;
+mod prometheus;
+mod reach;
+mod target;
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use model::Better;
+use model::live::{GuardSample, LiveFigure, LiveScale};
+use sys::bpf::{
+    BpfError, RunTime, ServiceProbe, ServiceSpan, ServiceTimes, ServiceTotals, ServiceWaiting,
+    service_bin_ns,
+};
+use sys::clock::monotonic_ns as clock_ns;
+
+pub use error::{LiveError, MetricSyntaxError};
+pub use metric::{MetricSource, MetricSpec, Statistic};
+#[doc(hidden)]
+pub use prometheus::fuzzing;
+pub use prometheus::{Selector, Url};
+pub use reach::{Reach, Wanted};
+pub use target::Service;
+
+use cpu::CpuTime;
+use error::SourceFault;
+use log::{LogFollower, LogReading};
+use network::{Counters, Queues};
+use prometheus::{PrometheusReading, Scrape};
+use target::Target;
+
+/// Time for the lines of a log at a reading, and at a sample of the guard.
+const LOG_TIME_MAX: Duration = Duration::from_secs(1);
+const LOG_SAMPLE_TIME_MAX: Duration = Duration::from_millis(10);
+/// One connection in this many may wait without an alarm: clients on the internet disappear without a word.
+const LATE_SHARE: u32 = 50;
+
+/// Places of the figures.
+#[derive(Debug, Clone, Default)]
+pub struct SourceSpec {
+    /// `None` for figures of the service's own alone.
+    pub service: Option<Service>,
+    /// File of the network namespace of [`Service::Port`]; `None` for that of the caller.
+    pub netns: Option<PathBuf>,
+    pub metrics: Vec<MetricSpec>,
+}
+
+/// Place of a judged figure in a reading.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Kind {
+    CpuPerRequest,
+    Latency(f64),
+    Errors,
+    Metric(usize),
+}
+
+/// Sources of the figures of a service, until dropped.
+#[derive(Debug)]
+pub struct Sources {
+    figures: Vec<LiveFigure>,
+    kinds: Arc<[Kind]>,
+    absent: Vec<(String, String)>,
+    target: Option<Target>,
+    probe: Option<ServiceProbe>,
+    cpu: Option<CpuTime>,
+    counters: Option<Counters>,
+    metrics: Vec<Metric>,
+    /// Of the last sample of the guard.
+    sampled: ServiceTotals,
+    /// Connections that were there before the switch, where BPF does not tell.
+    first_connections: BTreeSet<(SocketAddr, SocketAddr)>,
+}
+
+/// A figure of the service's own, with its state.
+#[derive(Debug)]
+struct Metric {
+    spec: MetricSpec,
+    source: MetricState,
+    /// Reason why the last reading has none.
+    problem: Option<LiveError>,
+}
+
+#[derive(Debug)]
+enum MetricState {
+    Prometheus(PrometheusReading),
+    Log(LogFollower),
+    Command { sum: f64, count: u64 },
+}
+
+/// Cumulative state of a metric; `None` if it could not be read.
+#[derive(Debug, Clone)]
+enum MetricReading {
+    Prometheus(PrometheusReading),
+    Log(LogReading),
+    Command { sum: f64, count: u64 },
+    None,
+}
+
+/// Cumulative counts of all sources at one moment.
+#[derive(Debug, Clone)]
+pub struct Reading {
+    at_ns: u64,
+    kinds: Arc<[Kind]>,
+    statistics: Arc<[Statistic]>,
+    service: Option<ServiceReading>,
+    cpu_ns: Option<u64>,
+    interrupt_ticks: Option<(u64, u64)>,
+    counters: Vec<Option<u64>>,
+    queues: Option<Queues>,
+    metrics: Vec<MetricReading>,
+    /// The first metric that counts requests.
+    request_metric: Option<usize>,
+}
+
+#[derive(Debug, Clone)]
+struct ServiceReading {
+    totals: ServiceTotals,
+    first_send: ServiceTimes,
+    last_acknowledgement: ServiceTimes,
+}
+
+/// Figures of the time between two readings.
+#[derive(Debug)]
+pub struct Seen<'a> {
+    now: &'a Reading,
+    earlier: &'a Reading,
+}
+
+/// A figure that is shown and not judged.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Beside {
+    pub name: &'static str,
+    pub unit: &'static str,
+    pub value: f64,
+}
+
+impl Sources {
+    /// Finds the service, attaches the programs, and reads each metric once.
+    ///
+    /// Errors: the service does not run, a metric cannot be read, or there is nothing to judge. A figure that this host
+    /// cannot give is in [`Sources::absent`] instead.
+    pub fn open(spec: &SourceSpec) -> Result<Sources, LiveError> {
+        let target = match &spec.service {
+            Some(service) => Some(Target::find(service, spec.netns.as_deref())?),
+            None => None,
+        };
+        let mut absent = Vec::new();
+        let probe = match &target {
+            Some(target) => match ServiceProbe::attach(target.netns_inode, &target.ports) {
+                Ok(mut probe) => {
+                    if let Err(why) = probe.waiting() {
+                        absent.push(("waiting".to_owned(), with_causes(&why)));
+                    }
+                    Some(probe)
+                }
+                Err(why) => {
+                    let why = with_causes(&why);
+                    for name in ["p50", "p99", "errors"] {
+                        absent.push((name.to_owned(), why.clone()));
+                    }
+                    None
+                }
+            },
+            None => None,
+        };
+        let (mut cpu, mut counters) = (None, None);
+        if let Some(target) = &target {
+            counters = Some(Counters::open(&target.netns)?);
+            if target.roots.is_empty() {
+                let why = "the processes of the service may not be inspected; run as root";
+                absent.push(("cpu_per_request".to_owned(), why.to_owned()));
+            } else {
+                cpu = Some(CpuTime::new(target.cgroup.clone(), &target.roots));
+            }
+        }
+        let mut metrics = Vec::new();
+        for spec in &spec.metrics {
+            metrics.push(Metric::open(spec)?);
+        }
+        let mut sources = Sources {
+            figures: Vec::new(),
+            kinds: Arc::from([]),
+            absent,
+            target,
+            probe,
+            cpu,
+            counters,
+            metrics,
+            sampled: ServiceTotals::default(),
+            first_connections: BTreeSet::new(),
+        };
+        sources.choose_figures()?;
+        Ok(sources)
+    }
+
+    fn choose_figures(&mut self) -> Result<(), LiveError> {
+        let mut chosen = Vec::new();
+        let counts_requests = self.metrics.iter().any(Metric::counts_requests);
+        if self.cpu.is_some() && (self.probe.is_some() || counts_requests) {
+            chosen.push((
+                lower_figure("cpu_per_request", "us", LiveScale::Ratio),
+                Kind::CpuPerRequest,
+            ));
+        } else if self.cpu.is_some() {
+            let why = self.absent.first().map_or("", |(_, why)| why);
+            let why = format!(
+                "requests are not counted ({why}); add --metric 'prom:…' with a histogram of requests"
+            );
+            self.absent.push(("cpu_per_request".into(), why));
+        }
+        if self.probe.is_some() {
+            chosen.push((lower_figure("p50", "us", LiveScale::Ratio), Kind::Latency(0.5)));
+            chosen.push((lower_figure("p99", "us", LiveScale::Ratio), Kind::Latency(0.99)));
+            chosen.push((lower_figure("errors", "per request", LiveScale::Count), Kind::Errors));
+        }
+        for (number, metric) in self.metrics.iter().enumerate() {
+            let figure = LiveFigure {
+                name: metric.spec.name.clone(),
+                unit: metric.spec.unit(),
+                better: metric.spec.better,
+                scale: LiveScale::Ratio,
+            };
+            chosen.push((figure, Kind::Metric(number)));
+        }
+        if chosen.is_empty() {
+            let why = self.absent.iter().map(|(name, why)| format!("{name}: {why}"));
+            let why = why.collect::<Vec<_>>().join("; ");
+            return Err(LiveError::NoFigure { why });
+        }
+        let names: Vec<&String> = chosen.iter().map(|(figure, _)| &figure.name).collect();
+        if let Some(name) = names
+            .iter()
+            .enumerate()
+            .find_map(|(at, name)| names[..at].contains(name).then_some(*name))
+        {
+            return Err(LiveError::SameName { name: name.clone() });
+        }
+        let kinds: Vec<Kind> = chosen.iter().map(|(_, kind)| *kind).collect();
+        self.kinds = kinds.into();
+        self.figures = chosen.into_iter().map(|(figure, _)| figure).collect();
+        Ok(())
+    }
+
+    /// Judged figures, the primary one first.
+    pub fn figures(&self) -> &[LiveFigure] {
+        &self.figures
+    }
+
+    /// Figures that this host cannot give, each with the reason.
+    pub fn absent(&self) -> &[(String, String)] {
+        &self.absent
+    }
+
+    /// Metrics that the last reading does not have, each with the reason.
+    pub fn problems(&self) -> impl Iterator<Item = &LiveError> {
+        self.metrics.iter().filter_map(|metric| metric.problem.as_ref())
+    }
+
+    /// Local ports of the service; empty if none was named.
+    pub fn ports(&self) -> &[u16] {
+        self.target.as_ref().map_or(&[], |target| &target.ports)
+    }
+
+    /// Reads all sources: first what the kernel counts, then the metrics, each within 2 s.
+    ///
+    /// Errors: the programs' counts cannot be read. A metric that cannot be read has no value, see
+    /// [`Sources::problems`].
+    pub fn read(&mut self) -> Result<Reading, LiveError> {
+        let at_ns = clock_ns();
+        let service = match &self.probe {
+            Some(probe) => Some(ServiceReading {
+                totals: probe.totals()?,
+                first_send: probe.times(ServiceSpan::FirstSend)?,
+                last_acknowledgement: probe.times(ServiceSpan::LastAcknowledgement)?,
+            }),
+            None => None,
+        };
+        let cpu_ns = self.cpu_ns();
+        let counters = self.counters.as_mut().and_then(|counters| counters.read().ok());
+        let queues = self.target.as_ref().and_then(|target| {
+            Some(Queues::sum(&network::connections(&target.netns, &target.ports).ok()?))
+        });
+        Ok(Reading {
+            at_ns,
+            kinds: self.kinds.clone(),
+            statistics: self.metrics.iter().map(|metric| metric.spec.statistic).collect(),
+            service,
+            cpu_ns,
+            interrupt_ticks: cpu::interrupt_ticks(),
+            counters: counters.unwrap_or_default(),
+            queues,
+            metrics: self.metrics.iter_mut().map(Metric::read).collect(),
+            request_metric: self.metrics.iter().position(Metric::counts_requests),
+        })
+    }
+
+    fn cpu_ns(&mut self) -> Option<u64> {
+        let cpu = self.cpu.as_mut()?;
+        let mut cpu_ns = cpu.read_ns();
+        // A service that was started anew, by something else than its own processes.
+        if cpu.is_ended()
+            && let Some(target) = self.target.as_ref().filter(|target| target.cgroup.is_none())
+            && let Ok(now) = Target::listening(&target.netns, &target.ports)
+        {
+            cpu.add_roots(&now);
+            cpu_ns = cpu.read_ns();
+        }
+        cpu_ns
+    }
+
+    /// Counts since the sample before, and the longest wait; for each 100 ms.
+    ///
+    /// - `slow_limit_ns`: requests slower than this count as slow from now on.
+    ///
+    /// Errors: the programs' counts cannot be read.
+    pub fn guard_sample(&mut self, slow_limit_ns: Option<u64>) -> Result<GuardSample, LiveError> {
+        for metric in &mut self.metrics {
+            if let MetricState::Log(log) = &mut metric.source {
+                // The next reading reports it.
+                let _ = log.poll(LOG_SAMPLE_TIME_MAX);
+            }
+        }
+        let Some(probe) = &mut self.probe else {
+            return Ok(GuardSample { now_ns: clock_ns(), ..GuardSample::default() });
+        };
+        probe.set_slow_limit_ns(slow_limit_ns)?;
+        let now = probe.totals()?;
+        let before = std::mem::replace(&mut self.sampled, now);
+        // On a kernel that cannot go through the connections it is among the absent ones.
+        let waiting = probe.waiting().unwrap_or_default();
+        let error_count = now.refused_count - before.refused_count;
+        Ok(GuardSample {
+            now_ns: clock_ns(),
+            request_count: now.answered_count - before.answered_count + error_count,
+            error_count,
+            slow_count: now.slow_count - before.slow_count,
+            waiting_ns: alarming_wait_ns(&waiting),
+        })
+    }
+
+    /// Run time of the programs, while the kernel counts it ([`sys::bpf::RunTimeCounting`]); `None` without programs.
+    ///
+    /// Errors: the kernel does not say.
+    pub fn run_time(&self) -> Result<Option<RunTime>, LiveError> {
+        Ok(self.probe.as_ref().map(ServiceProbe::run_time).transpose()?)
+    }
+}
+
+fn lower_figure(name: &str, unit: &str, scale: LiveScale) -> LiveFigure {
+    LiveFigure { name: name.into(), unit: unit.into(), better: Better::Lower, scale }
+}
+
+/// Longest wait, unless so few connections wait that clients may have disappeared.
+fn alarming_wait_ns(waiting: &ServiceWaiting) -> Option<u64> {
+    let is_few = waiting.late_count > 0 && waiting.late_count * LATE_SHARE < waiting.active_count;
+    (waiting.oldest_ns > 0 && !is_few).then_some(waiting.oldest_ns)
+}
+
+fn with_causes(error: &BpfError) -> String {
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(inner) = cause {
+        text = format!("{text}: {inner}");
+        cause = inner.source();
+    }
+    text
+}
+
+impl Metric {
+    fn open(spec: &MetricSpec) -> Result<Metric, LiveError> {
+        let source = match &spec.source {
+            MetricSource::Prometheus { .. } => {
+                MetricState::Prometheus(PrometheusReading::default())
+            }
+            MetricSource::Log { path, regex } => {
+                let log = LogFollower::open(path, regex).map_err(|why| LiveError::Log {
+                    name: spec.name.clone(),
+                    path: path.clone(),
+                    why: why.to_string(),
+                })?;
+                MetricState::Log(log)
+            }
+            MetricSource::Command { .. } => MetricState::Command { sum: 0.0, count: 0 },
+        };
+        let mut metric = Metric { spec: spec.clone(), source, problem: None };
+        metric.read();
+        match metric.problem.take() {
+            Some(why) => Err(why),
+            None => Ok(metric),
+        }
+    }
+
+    fn read(&mut self) -> MetricReading {
+        match self.try_read() {
+            Ok(reading) => {
+                self.problem = None;
+                reading
+            }
+            Err(why) => {
+                self.problem = Some(why);
+                MetricReading::None
+            }
+        }
+    }
+
+    fn try_read(&mut self) -> Result<MetricReading, LiveError> {
+        let name = self.spec.name.clone();
+        match (&self.spec.source, &mut self.source) {
+            (MetricSource::Prometheus { url, selector }, MetricState::Prometheus(state)) => {
+                let share = match self.spec.statistic {
+                    Statistic::Quantile(share) => Some(share),
+                    _ => None,
+                };
+                let page =
+                    prometheus::fetch(url).and_then(|page| Scrape::parse(&page, selector, share));
+                let page = page.map_err(|SourceFault(why)| LiveError::Prometheus {
+                    name,
+                    url: url.to_string(),
+                    why,
+                })?;
+                state.advance(page);
+                Ok(MetricReading::Prometheus(state.clone()))
+            }
+            (MetricSource::Log { path, .. }, MetricState::Log(log)) => {
+                let polled = log.poll(LOG_TIME_MAX);
+                polled.map_err(|why| LiveError::Log {
+                    name,
+                    path: path.clone(),
+                    why: why.to_string(),
+                })?;
+                Ok(MetricReading::Log(log.reading()))
+            }
+            (MetricSource::Command { command }, MetricState::Command { sum, count }) => {
+                let value = command::run(command);
+                let command = command.clone();
+                *sum +=
+                    value.map_err(|SourceFault(why)| LiveError::Command { name, command, why })?;
+                *count += 1;
+                Ok(MetricReading::Command { sum: *sum, count: *count })
+            }
+            _ => Ok(MetricReading::None),
+        }
+    }
+
+    /// True if the metric's count is that of requests, as far as its name tells.
+    fn counts_requests(&self) -> bool {
+        let MetricSource::Prometheus { selector, .. } = &self.spec.source else { return false };
+        match self.spec.statistic {
+            Statistic::Quantile(_) | Statistic::Mean => true,
+            Statistic::Rate => selector.metric.contains("request"),
+            Statistic::Value => false,
+        }
+    }
+}
+
+impl Reading {
+    /// Time of the reading, CLOCK_MONOTONIC.
+    pub fn at_ns(&self) -> u64 {
+        self.at_ns
+    }
+
+    /// Figures of the time since an earlier reading of the same sources.
+    pub fn since<'a>(&'a self, earlier: &'a Reading) -> Seen<'a> {
+        Seen { now: self, earlier }
+    }
+}
+
+impl Seen<'_> {
+    /// Value of a judged figure, by its place in [`Sources::figures`]; `None` if nothing was counted.
+    ///
+    /// Figures of [`LiveScale::Count`] are events per request.
+    pub fn value(&self, figure: usize) -> Option<f64> {
+        match *self.now.kinds.get(figure)? {
+            Kind::CpuPerRequest => {
+                let cpu_ns = self.now.cpu_ns?.checked_sub(self.earlier.cpu_ns?)?;
+                let requests = self.request_count();
+                (requests > 0).then(|| cpu_ns as f64 / requests as f64 / 1000.0)
+            }
+            Kind::Latency(share) => self.latency_us(ServiceSpan::FirstSend, share),
+            Kind::Errors => {
+                let totals = self.totals()?;
+                let all = totals.answered_count + totals.refused_count;
+                (all > 0).then(|| totals.refused_count as f64 / all as f64)
+            }
+            Kind::Metric(number) => {
+                let value = self.metric(number)?;
+                (value.is_finite() && value >= 0.0).then_some(value)
+            }
+        }
+    }
+
+    fn metric(&self, number: usize) -> Option<f64> {
+        let statistic = *self.now.statistics.get(number)?;
+        match (self.now.metrics.get(number)?, self.earlier.metrics.get(number)?) {
+            (MetricReading::Prometheus(now), MetricReading::Prometheus(earlier)) => {
+                now.since(earlier, statistic)
+            }
+            (MetricReading::Log(now), MetricReading::Log(earlier)) => now.since(earlier, statistic),
+            (
+                MetricReading::Command { sum, count },
+                MetricReading::Command { sum: before, count: earlier },
+            ) => {
+                let count = count.checked_sub(*earlier).filter(|count| *count > 0)?;
+                Some((sum - before) / count as f64)
+            }
+            _ => None,
+        }
+    }
+
+    /// Answered requests: by the kernel, or by the first metric that counts them.
+    pub fn request_count(&self) -> u64 {
+        if let Some(totals) = self.totals() {
+            return totals.answered_count;
+        }
+        self.requests_of_a_metric().unwrap_or(0)
+    }
+
+    fn requests_of_a_metric(&self) -> Option<u64> {
+        let number = self.now.request_metric?;
+        match (self.now.metrics.get(number)?, self.earlier.metrics.get(number)?) {
+            (MetricReading::Prometheus(now), MetricReading::Prometheus(earlier)) => {
+                now.count_since(earlier)
+            }
+            _ => None,
+        }
+    }
+
+    /// Time between the readings.
+    pub fn window_ns(&self) -> u64 {
+        self.now.at_ns.saturating_sub(self.earlier.at_ns)
+    }
+
+    /// Quantile of a span, microseconds; `None` without BPF or requests.
+    pub fn latency_us(&self, span: ServiceSpan, share: f64) -> Option<f64> {
+        let bins = self.times(span)?;
+        let bins = bins.iter().enumerate().map(|(bin, count)| {
+            let (low, high) = (service_bin_ns(bin), service_bin_ns(bin + 1));
+            (low as f64, high as f64, f64::from(*count))
+        });
+        bins::quantile(bins, share).map(|ns| ns / 1000.0)
+    }
+
+    fn times(&self, span: ServiceSpan) -> Option<Vec<u32>> {
+        let (now, earlier) = (self.now.service.as_ref()?, self.earlier.service.as_ref()?);
+        Some(match span {
+            ServiceSpan::FirstSend => now.first_send.bins_since(&earlier.first_send),
+            ServiceSpan::LastAcknowledgement => {
+                now.last_acknowledgement.bins_since(&earlier.last_acknowledgement)
+            }
+        })
+    }
+
+    /// Counts of the kernel's programs between the readings; `None` without BPF.
+    pub fn totals(&self) -> Option<ServiceTotals> {
+        let (now, earlier) = (self.now.service.as_ref()?, self.earlier.service.as_ref()?);
+        Some(now.totals.since(&earlier.totals))
+    }
+
+    /// Ratio of the edges of the bucket in which a quantile of a Prometheus histogram lies: smaller changes are
+    /// interpolated. `None` for any other figure.
+    pub fn bucket_ratio(&self, figure: usize) -> Option<f64> {
+        let Kind::Metric(number) = *self.now.kinds.get(figure)? else { return None };
+        let MetricReading::Prometheus(now) = self.now.metrics.get(number)? else { return None };
+        match self.now.statistics.get(number)? {
+            Statistic::Quantile(_) => now.bucket_ratio(self.value(figure)?),
+            _ => None,
+        }
+    }
+
+    /// Figures that are shown and not judged: acknowledgement, retransmissions, queues, counters of the namespace, and the
+    /// machine's time in interrupts.
+    pub fn beside(&self) -> Vec<Beside> {
+        let mut found = Vec::new();
+        let mut add = |name, unit, value: Option<f64>| {
+            found.extend(value.map(|value| Beside { name, unit, value }));
+        };
+        for (name, share) in
+            [("p50 to the last acknowledgement", 0.5), ("p99 to the last acknowledgement", 0.99)]
+        {
+            add(name, "us", self.latency_us(ServiceSpan::LastAcknowledgement, share));
+        }
+        if let Some(totals) = self.totals() {
+            add("segments of the service sent again", "", Some(totals.resent_count as f64));
+            add("requests given up by clients", "", Some(totals.abandoned_count as f64));
+        }
+        if let Some(queues) = self.now.queues {
+            add("receive queues at the end", "bytes", Some(queues.receive_bytes as f64));
+            add("send queues at the end", "bytes", Some(queues.send_bytes as f64));
+        }
+        for (name, (now, earlier)) in
+            network::names().zip(self.now.counters.iter().zip(&self.earlier.counters))
+        {
+            add(
+                name,
+                "",
+                now.zip(*earlier).map(|(now, earlier)| now.saturating_sub(earlier) as f64),
+            );
+        }
+        let ticks = self.now.interrupt_ticks.zip(self.earlier.interrupt_ticks);
+        let share = ticks.and_then(|((now, all), (before, all_before))| {
+            let all = all.checked_sub(all_before).filter(|all| *all > 0)?;
+            Some(now.saturating_sub(before) as f64 / all as f64)
+        });
+        add("share of all CPUs in interrupts", "", share);
+        found
+    }
+}

@@ -1,0 +1,6 @@
+//! Figures of real services, each in a network namespace of its own.
+
+mod processes;
+mod python;
+mod real;
+mod server;
