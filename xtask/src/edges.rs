@@ -25,7 +25,7 @@ const CORE: &[(&str, &str)] = &[
     ("house", "model sys io host lab remote report runner"),
     (
         "wirepath",
-        "model wire sys io host lab remote runner probe command report fleet house feed-house tunnel-house vm-house \
+        "model wire sys io host lab remote runner probe command live report fleet house feed-house tunnel-house vm-house \
          market marketdata",
     ),
     ("xtask", ""),

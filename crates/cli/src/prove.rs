@@ -19,7 +19,7 @@ use crate::proven::{
     verdict, verdicts,
 };
 use crate::running::{Terminal, run_in_child, runner};
-use crate::shared_args::{BaselineArgs, LimitArgs, LiveArgs, LoadArgs, SeriesArgs};
+use crate::shared_args::{BaselineArgs, LimitArgs, LoadArgs, SeriesArgs, WatchArgs};
 use crate::{gate, results};
 
 #[derive(Debug, Subcommand)]
@@ -99,7 +99,7 @@ pub(crate) struct ProveArgs {
     #[command(flatten)]
     series: SeriesArgs,
     #[command(flatten)]
-    live: LiveArgs,
+    watch: WatchArgs,
     /// Compare this program with another build of it, both in one run: the arm `old` against `new`, with
     /// the switches of --arms on in both
     #[arg(long, value_name = "PROGRAM", group = "earlier", conflicts_with_all = ["peers", "host", "baseline"])]
@@ -160,7 +160,7 @@ pub(crate) fn run(context: &Context, args: &ProveArgs) -> Result<(), Failure> {
         return crate::command::run(context, args);
     }
     let request = args.request()?;
-    let terminal = Terminal::open(context, args.live.live)?;
+    let terminal = Terminal::open(context, args.watch.watch)?;
     let runner = runner(context, JournalFolder::default(), &terminal);
     let Planned::Path(plan) = runner.plan(&request)? else {
         return Err(Failure::failed("the request is not of a path"));
@@ -177,7 +177,7 @@ pub(crate) fn run(context: &Context, args: &ProveArgs) -> Result<(), Failure> {
         if context.json {
             print_document(&proven, &ProveDocument::searched(&proven))?;
         } else {
-            print_ladder(&proven, args.live.detail)?;
+            print_ladder(&proven, args.watch.detail)?;
             say_where(&proven);
             say_report(context, &proven);
         }
@@ -246,7 +246,7 @@ fn show(
     if context.json {
         return print_document(last, &ProveDocument::new(last).compared(compared));
     }
-    print_ladder(last, args.live.detail)?;
+    print_ladder(last, args.watch.detail)?;
     if is_series && last.has_result() {
         console::text(&report::text::repeated(news, console::style()))?;
     }

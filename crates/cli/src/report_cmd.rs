@@ -7,13 +7,18 @@ use house::console;
 use house::context::Context;
 use remote::Failure;
 use report::formats;
-use report::page::Page;
+use report::live::LiveProof;
+use report::page::{LivePage, Page};
 use report::store::{SqliteStore, Store, StoreError, Stored};
 use runner::store_failure;
 
 use crate::path_page::Known;
 use crate::shared_args::DetailArgs;
+use crate::tune::live::stored_file;
 use crate::{lookup, results};
+
+/// Longest document of a live proof that is read: a week of 2-second periods.
+const LIVE_BYTES_MAX: u64 = 256 << 20;
 
 #[derive(Debug, Args)]
 pub(crate) struct ReportArgs {
@@ -56,6 +61,9 @@ pub(crate) enum Format {
 pub(crate) fn run(context: &Context, args: &ReportArgs) -> Result<(), Failure> {
     if let (Some(name), Some(file)) = (&args.path, &args.html) {
         return path(context, name, file);
+    }
+    if args.id.contains(LiveProof::MARK) {
+        return live(context, args);
     }
     let store = results::database(context).open_reading()?;
     let stored = store.load(&args.id).map_err(store_failure)?;
@@ -101,6 +109,25 @@ fn hlog(stored: &Stored) -> Result<String, Failure> {
     let started = humantime::parse_rfc3339(&stored.header.started)
         .map_err(|e| Failure::failed(format!("cannot read the start of the experiment: {e}")))?;
     Ok(formats::to_hlog(&stored.trials, started)?)
+}
+
+/// Prints a proof on a running service, or writes its page.
+fn live(context: &Context, args: &ReportArgs) -> Result<(), Failure> {
+    if args.format.is_some() || args.csv.is_some() {
+        return Err(Failure::Usage("a live proof has the forms text, --json and --html".into()));
+    }
+    let file = stored_file(context, &args.id)?;
+    let text = host::user_file::read_text(&file, LIVE_BYTES_MAX);
+    let text = text.map_err(|why| Failure::Usage(format!("{}: {why}", file.display())))?;
+    let proof = LiveProof::from_json(&text)
+        .map_err(|why| Failure::failed(format!("{} is damaged: {why}", file.display())))?;
+    if let Some(page) = &args.html {
+        return console::write_file(page, report::html::live_page(&proof));
+    }
+    if context.json {
+        return console::json(&proof);
+    }
+    console::text(&report::text::live(&LivePage::from_proof(&proof), console::style()))
 }
 
 /// Writes the page of one path: the latest result per switch.

@@ -36,21 +36,21 @@ pub(crate) struct Terminal {
     /// Earliest time of the next one.
     due: Cell<Instant>,
     /// Prints the result so far after each block.
-    live: bool,
+    watch: bool,
 }
 
 impl Terminal {
-    /// Errors: `--live` and `--json` cannot be combined.
-    pub(crate) fn open(context: &Context, live: bool) -> Result<Self, Failure> {
-        if live && context.json {
-            return Err(Failure::Usage("--live prints tables; remove --json".into()));
+    /// Errors: `--watch` and `--json` cannot be combined.
+    pub(crate) fn open(context: &Context, watch: bool) -> Result<Self, Failure> {
+        if watch && context.json {
+            return Err(Failure::Usage("--watch prints tables; remove --json".into()));
         }
-        let bar = if live { ProgressBar::hidden() } else { progress_bar() };
+        let bar = if watch { ProgressBar::hidden() } else { progress_bar() };
         Ok(Terminal {
             bar: RefCell::new(bar),
             so_far: RefCell::default(),
             due: Cell::new(Instant::now()),
-            live,
+            watch,
         })
     }
 }
@@ -69,13 +69,13 @@ impl Console for Terminal {
     }
 
     fn end_progress(&self) {
-        let next = if self.live { ProgressBar::hidden() } else { progress_bar() };
+        let next = if self.watch { ProgressBar::hidden() } else { progress_bar() };
         self.bar.replace(next).finish_and_clear();
         self.so_far.borrow_mut().clear();
     }
 
     fn result_so_far(&self, outcome: &dyn Fn() -> Outcome) {
-        if self.live {
+        if self.watch {
             let text = report::text::ladder(&outcome(), console::style(), Detail::Brief);
             // The result at the end reports why nothing can be printed.
             let _shown = console::screen(&text);

@@ -54,6 +54,7 @@ const OTHERS: &[NamedSchema] = &[
     ("prove command file", read::<model::Programs>),
     ("prove command runs", written::<proven::SeriesDocument<'_>>),
     ("prove runs", written::<proven::SeriesDocument<'_>>),
+    ("tune prove live", written::<report::live::LiveProof>),
     ("tune prove runs", written::<proven::SeriesDocument<'_>>),
 ];
 

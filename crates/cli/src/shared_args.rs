@@ -130,10 +130,10 @@ impl DetailArgs {
 
 /// Output of a run that goes on.
 #[derive(Debug, Clone, Args)]
-pub(crate) struct LiveArgs {
+pub(crate) struct WatchArgs {
     /// Print the result so far after each block, with verdicts that hold at every look
     #[arg(long)]
-    pub(crate) live: bool,
+    pub(crate) watch: bool,
     #[command(flatten)]
     pub(crate) detail: DetailArgs,
 }

@@ -1,5 +1,5 @@
-//! Machine-wide lock: experiments and packet tracing exclude each other, and a measurement of a fleet excludes
-//! both.
+//! Machine-wide lock: experiments and packet tracing exclude each other, and a measurement of a fleet and a live
+//! proof exclude both and each other.
 //!
 //! Each activity has a file that is locked while a process is active. The kernel releases the lock
 //! however the process ends.
@@ -21,6 +21,8 @@ pub enum Activity {
     Measuring,
     /// Packet tracing: adds a cost to every packet.
     Tracing,
+    /// A proof on a running service: measures and traces alone, because its settings change the figures of all others.
+    Live,
 }
 
 /// The other activity is running on this machine.
@@ -46,6 +48,16 @@ pub enum Conflict {
          other's figures; wait for it, or stop it"
     )]
     Proving,
+    #[error(
+        "a live proof runs on this machine (`wirepath tune prove --live`): its settings would distort the figures, \
+         and this its own; wait for it, or stop it"
+    )]
+    Live,
+    #[error(
+        "cannot prove a plan live while a `wirepath prove` runs on this machine: both would distort the other's \
+         figures; wait for it, or stop it"
+    )]
+    LiveBesideProof,
 }
 
 /// Set in the environment of experiments that a fleet runs, which its lock lets pass.
@@ -56,6 +68,9 @@ static IS_HELD_HERE: AtomicBool = AtomicBool::new(false);
 
 /// File that is locked by a measurement of a fleet.
 const FLEET_FILE: &str = "wirepath-fleet";
+const MEASURING_FILE: &str = "wirepath-measuring";
+const TRACING_FILE: &str = "wirepath-following";
+const LIVE_FILE: &str = "wirepath-live";
 
 /// Holds one activity's lock until dropped.
 #[derive(Debug)]
@@ -78,7 +93,7 @@ impl Drop for ExclusiveLock {
 }
 
 impl ExclusiveLock {
-    /// Locks an activity. Any number of processes may hold the lock of the same one.
+    /// Locks an activity. Any number of processes may hold the lock of the same one, but for [`Activity::Live`].
     ///
     /// The files are in `/run/lock`, or in the folder for temporary files if that is missing;
     /// `WIREPATH_LOCKS` names another folder.
@@ -86,7 +101,7 @@ impl ExclusiveLock {
         let folder = folder();
         let is_of_fleet =
             IS_HELD_HERE.load(Ordering::Relaxed) || std::env::var_os(OF_FLEET).is_some();
-        if activity == Activity::Measuring && !is_of_fleet && is_locked(&folder.join(FLEET_FILE)) {
+        if activity != Activity::Tracing && !is_of_fleet && is_locked(&folder.join(FLEET_FILE)) {
             return Err(Conflict::Fleet);
         }
         ExclusiveLock::acquire_in(&folder, activity)
@@ -107,8 +122,11 @@ impl ExclusiveLock {
             return Err(Conflict::Fleet);
         }
         // Own lock first, as below.
-        let others =
-            [("wirepath-measuring", Conflict::Proving), ("wirepath-following", Conflict::Tracing)];
+        let others = [
+            (MEASURING_FILE, Conflict::Proving),
+            (TRACING_FILE, Conflict::Tracing),
+            (LIVE_FILE, Conflict::Live),
+        ];
         match others.into_iter().find(|(name, _)| is_locked(&folder.join(name))) {
             Some((_, conflict)) => Err(conflict),
             None => Ok(ExclusiveLock { own, is_alone: false }),
@@ -116,16 +134,28 @@ impl ExclusiveLock {
     }
 
     fn acquire_in(folder: &Path, activity: Activity) -> Result<ExclusiveLock, Conflict> {
-        let (own, other, conflict) = match activity {
-            Activity::Measuring => ("wirepath-measuring", "wirepath-following", Conflict::Tracing),
-            Activity::Tracing => ("wirepath-following", "wirepath-measuring", Conflict::Measuring),
+        let (own, others) = match activity {
+            Activity::Measuring => {
+                (MEASURING_FILE, [(TRACING_FILE, Conflict::Tracing), (LIVE_FILE, Conflict::Live)])
+            }
+            Activity::Tracing => {
+                (TRACING_FILE, [(MEASURING_FILE, Conflict::Measuring), (LIVE_FILE, Conflict::Live)])
+            }
+            Activity::Live => (
+                LIVE_FILE,
+                [(MEASURING_FILE, Conflict::LiveBesideProof), (TRACING_FILE, Conflict::Tracing)],
+            ),
         };
         // Own lock first: of two processes that start at once, at least one sees the other.
-        let own = open(&folder.join(own)).ok().filter(|own| retry(|| own.try_lock_shared()));
-        if is_locked(&folder.join(other)) {
-            return Err(conflict);
+        let own = match (activity, open(&folder.join(own)).ok()) {
+            (Activity::Live, Some(own)) if !retry(|| own.try_lock()) => return Err(Conflict::Live),
+            (Activity::Live, own) => own,
+            (_, own) => own.filter(|own| retry(|| own.try_lock_shared())),
+        };
+        match others.into_iter().find(|(name, _)| is_locked(&folder.join(name))) {
+            Some((_, conflict)) => Err(conflict),
+            None => Ok(ExclusiveLock { own, is_alone: false }),
         }
-        Ok(ExclusiveLock { own, is_alone: false })
     }
 }
 
@@ -219,6 +249,27 @@ mod tests {
         assert!(is_locked(&folder.path().join(FLEET_FILE)));
         drop(first);
         drop(alone().unwrap());
+    }
+
+    #[test]
+    fn live_proof_excludes_experiments_tracing_fleets_and_a_second_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let acquire = |activity| ExclusiveLock::acquire_in(folder.path(), activity);
+        let live = acquire(Activity::Live).unwrap();
+        for activity in [Activity::Live, Activity::Measuring, Activity::Tracing] {
+            assert_eq!(acquire(activity).unwrap_err(), Conflict::Live, "{activity:?}");
+        }
+        assert_eq!(ExclusiveLock::acquire_alone_in(folder.path()).unwrap_err(), Conflict::Live);
+        drop(live);
+        for (activity, conflict) in [
+            (Activity::Measuring, Conflict::LiveBesideProof),
+            (Activity::Tracing, Conflict::Tracing),
+        ] {
+            let other = acquire(activity).unwrap();
+            assert_eq!(acquire(Activity::Live).unwrap_err(), conflict);
+            drop(other);
+        }
+        drop(acquire(Activity::Live).unwrap());
     }
 
     #[test]

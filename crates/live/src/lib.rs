@@ -1,3 +1,4 @@
-//! Proof on a running service: its figures from outside and from itself.
+//! Proof on a running service: its figures from outside and from itself, and the conduct of the experiment.
 
+pub mod conduct;
 pub mod sources;

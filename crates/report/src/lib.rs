@@ -12,6 +12,7 @@ pub mod formats;
 pub mod fuzzing;
 pub mod html;
 pub mod json;
+pub mod live;
 pub mod metrics;
 pub mod page;
 pub mod screen;

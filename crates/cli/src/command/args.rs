@@ -11,7 +11,7 @@ use remote::Failure;
 use runner::resolve_text;
 
 use crate::lookup;
-use crate::shared_args::{LiveArgs, ResolveArgs, SeriesArgs, TitleArgs, parse_resolve};
+use crate::shared_args::{ResolveArgs, SeriesArgs, TitleArgs, WatchArgs, parse_resolve};
 
 /// The user's programs, and the figures that decide.
 #[derive(Debug, Clone, Args)]
@@ -39,7 +39,7 @@ pub(crate) struct ProgramArgs {
     /// hdr:TAG@Q, of the client's output or, as server:SOURCE, beside:SOURCE or file:PATH:SOURCE, of another; or the
     /// name of a figure that needs no parsing
     #[arg(long, value_name = "NAME=SOURCE")]
-    metric: Vec<String>,
+    pub(crate) metric: Vec<String>,
     /// Well-known client whose figures are used: redis-benchmark, wrk, iperf3, dnsperf, …
     #[arg(long, value_name = "PROGRAM")]
     adapter: Option<String>,
@@ -58,9 +58,9 @@ pub(crate) struct ProgramArgs {
     /// CPUs of the server; default: the other half
     #[arg(long, value_name = "LIST")]
     far_cpus: Option<String>,
-    /// $WIREPATH_PORT; default: that of --ready, or 9000
+    /// $WIREPATH_PORT; default: that of --ready, or 9000; with --live, the port of the running service
     #[arg(long)]
-    port: Option<u16>,
+    pub(crate) port: Option<u16>,
     /// Command before the client of each trial, or a time to wait
     #[arg(long, value_name = "COMMAND|TIME")]
     warmup: Option<String>,
@@ -238,7 +238,7 @@ pub(crate) struct CommandArgs {
     #[arg(long, value_name = "ID", conflicts_with_all = ["seed", "no_history", "runs"])]
     pub(super) resume: Option<String>,
     #[command(flatten)]
-    pub(super) live: LiveArgs,
+    pub(super) watch: WatchArgs,
     #[command(flatten)]
     pub(super) state: StateArgs,
 }

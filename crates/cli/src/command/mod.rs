@@ -32,7 +32,7 @@ pub(crate) fn run(context: &Context, args: &CommandArgs) -> Result<(), Failure> 
     let has_figures = programs.adapter.is_some() || programs.load.is_some();
     let names_no_figure = programs.metrics.is_empty() && !has_figures;
     let request = args.request(programs)?;
-    let terminal = Terminal::open(context, args.live.live)?;
+    let terminal = Terminal::open(context, args.watch.watch)?;
     let runner = runner(context, args.state.journal(), &terminal);
     let Planned::Programs(plan) = runner.plan(&request)? else {
         return Err(Failure::failed("the request is not of programs"));
@@ -51,7 +51,7 @@ pub(crate) fn run(context: &Context, args: &CommandArgs) -> Result<(), Failure> 
     let is_search = plan.is_search();
     let proven = if args.series.runs > 1 {
         let proven = runner.run_series(&request, &|request| run_in_child(&runner, request))?;
-        let (detail, runs) = (args.live.detail, args.series.runs);
+        let (detail, runs) = (args.watch.detail, args.series.runs);
         show_series(context, detail, &proven, runs, |run| document(run, is_search))?;
         proven
     } else {
@@ -60,7 +60,7 @@ pub(crate) fn run(context: &Context, args: &CommandArgs) -> Result<(), Failure> 
         if context.json {
             print_document(&proven, &document(&proven, is_search))?;
         } else {
-            print_ladder(&proven, args.live.detail)?;
+            print_ladder(&proven, args.watch.detail)?;
             say_where(&proven);
             say_next(context, &proven);
         }

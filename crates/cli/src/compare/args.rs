@@ -3,7 +3,7 @@
 use clap::Args;
 use house::args::parse_duration;
 
-use crate::shared_args::{LiveArgs, ResolveArgs, TitleArgs};
+use crate::shared_args::{ResolveArgs, TitleArgs, WatchArgs};
 
 /// Two programs, and the client of servers.
 #[derive(Debug, Args)]
@@ -46,7 +46,7 @@ pub(crate) struct CompareArgs {
     #[arg(long)]
     pub(super) accept_undecided: bool,
     #[command(flatten)]
-    pub(super) live: LiveArgs,
+    pub(super) watch: WatchArgs,
     #[command(flatten)]
     pub(super) title: TitleArgs,
     /// Do not store the result

@@ -48,7 +48,7 @@ pub(crate) fn run(context: &Context, args: &CompareArgs) -> Result<(), Failure> 
     }
     let mut request = programs_request(programs, args.seed, !args.no_history)?;
     request.gate = true;
-    let terminal = Terminal::open(context, args.live.live)?;
+    let terminal = Terminal::open(context, args.watch.watch)?;
     let runner = runner(context, JournalFolder::default(), &terminal);
     signals::stop_on_hangup()?;
     let Planned::Programs(plan) = runner.plan(&request)? else {
@@ -58,7 +58,7 @@ pub(crate) fn run(context: &Context, args: &CompareArgs) -> Result<(), Failure> 
     if context.json {
         print_document(&proven, &ProveDocument::new(&proven))?;
     } else {
-        print_ladder(&proven, args.live.detail)?;
+        print_ladder(&proven, args.watch.detail)?;
         say_where(&proven);
         say_report(context, &proven);
     }

@@ -88,6 +88,7 @@ const HEADINGS: &[(&str, &[&str])] = &[
             "html",
             "listen",
             "live",
+            "watch",
             "name",
             "no-history",
             "note",
@@ -119,7 +120,9 @@ const RARE: &[&str] = &[
     "max-blocks",
     "min-blocks",
     "near-cpus",
+    "no-confirm",
     "port",
+    "primary",
     "queue",
     "queues",
     "ready-within",
@@ -134,6 +137,7 @@ const RARE: &[&str] = &[
     "unit",
     "vlan",
     "warmup",
+    "washout",
     "within",
 ];
 /// Number of options from which a command has many.

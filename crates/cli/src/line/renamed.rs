@@ -52,6 +52,7 @@ pub(super) const RENAMED: &[Renamed] = &[
     renamed(&["history export", "tune export"], &["--output", "-o"], Now::Option("--out")),
     renamed(&["prove command"], &["--keep"], Now::Option("--keep-servers")),
     renamed(&["history prune"], &["--keep"], Now::Option("--keep-last")),
+    renamed(&["prove", "compare"], &["--live"], Now::Option("--watch")),
     renamed(&["prove", "compare"], &["--html"], Now::Later("wirepath report last --html")),
     renamed(&["prove", "compare"], &["--csv"], Now::Later("wirepath report last --csv")),
     renamed(&["prove", "compare"], &["--format"], Now::Later("wirepath report last --format")),

@@ -40,6 +40,12 @@ pub(super) fn check_free(file: &Path) -> Result<(), Failure> {
     )))
 }
 
+/// Writes a plan. Errors: the file has appeared since, or cannot be written.
+pub(super) fn write_new(file: &Path, text: &str) -> Result<(), Failure> {
+    let written = create_growing(file, false).and_then(|mut new| new.write_all(text.as_bytes()));
+    written.map_err(|error| Failure::failed(format!("cannot write {}: {error}", file.display())))
+}
+
 impl Kept {
     /// Settings that are better by a judged metric and worse by none; `None` if there are none.
     pub(super) fn from_outcome(plan: &Plan, outcome: &Outcome, arms: PlanArms) -> Option<Kept> {
@@ -60,11 +66,7 @@ impl Kept {
     ///
     /// - `of`: file of the whole plan, and id of the result.
     pub(super) fn write(&self, file: &Path, of: (&Path, &str)) -> Result<(), Failure> {
-        let text = self.text(of);
-        let written =
-            create_growing(file, false).and_then(|mut new| new.write_all(text.as_bytes()));
-        written
-            .map_err(|error| Failure::failed(format!("cannot write {}: {error}", file.display())))
+        write_new(file, &self.text(of))
     }
 
     pub(super) fn settings_count(&self) -> usize {

@@ -4,6 +4,7 @@ pub(crate) mod apply;
 pub(crate) mod export;
 mod findings;
 pub(crate) mod kept;
+pub(crate) mod live;
 pub(crate) mod prove;
 pub(crate) mod show;
 pub(crate) mod steps;
@@ -50,7 +51,8 @@ Example:
 Example:
   wirepath tune prove plan.toml --from red --load ping
   wirepath tune prove plan.toml --from red --forward --time 120s
-  wirepath tune prove plan.toml --far ssh:db2 --load flood")]
+  wirepath tune prove plan.toml --far ssh:db2 --load flood
+  wirepath tune prove plan.toml --live --port 443 --for 30m --keep kept.toml")]
     Prove(Box<prove::TuneProveArgs>),
     /// Keep settings applied with --confirm-within
     #[command(after_help = "\

@@ -16,6 +16,7 @@ use runner::{Proven, WHOLE_PLAN, find_load};
 
 use super::apply;
 use super::kept::{self, Kept, Worth};
+use super::live::{self, LiveArgs};
 use crate::command::{PlaceSwitchArgs, ProgramArgs};
 use crate::far_args::FarEndArgs;
 use crate::lookup;
@@ -23,7 +24,7 @@ use crate::proven::{
     ProveDocument, print_document, print_ladder, say_report, say_where, show_series, verdict,
 };
 use crate::running::{Terminal, run_in_child, runner};
-use crate::shared_args::{LimitArgs, LiveArgs, LoadArgs, SeriesArgs};
+use crate::shared_args::{LimitArgs, LoadArgs, SeriesArgs, WatchArgs};
 
 /// Load under which a plan is proved.
 #[derive(Debug, Args)]
@@ -135,6 +136,9 @@ pub(super) struct TuneProveArgs {
     plan: PathBuf,
     #[command(flatten)]
     proof: ProofArgs,
+    // Last: it has a heading of its own.
+    #[command(flatten)]
+    live: LiveArgs,
 }
 
 /// How a plan is proved.
@@ -150,7 +154,7 @@ pub(crate) struct ProofArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "runs")]
     keep: Option<PathBuf>,
     #[command(flatten)]
-    live: LiveArgs,
+    watch: WatchArgs,
     #[command(flatten)]
     series: SeriesArgs,
     // Last: it ends with headings of its own.
@@ -186,6 +190,9 @@ pub(super) fn run(
 ) -> Result<(), Failure> {
     signals::stop_on_hangup()?;
     let (plan, proof) = (apply::read(&args.plan)?, &args.proof);
+    if args.live.live {
+        return live::run(context, state, &args.live, &shared(proof, &plan, &args.plan));
+    }
     if proof.series.runs > 1 {
         return run_series(context, state, proof, &plan, &args.plan);
     }
@@ -194,12 +201,29 @@ pub(super) fn run(
     if context.json {
         print_document(&proven, &ProveDocument::new(&proven).with_steps(steps))?;
     } else {
-        print_ladder(&proven, proof.live.detail)?;
+        print_ladder(&proven, proof.watch.detail)?;
         console::text(&table(&steps))?;
         say_where(&proven);
     }
     verdict(&proven)?;
     keep_or_report(context, state, proof, (&plan, &args.plan), &proven)
+}
+
+/// Options that a live proof takes as others do.
+fn shared<'a>(proof: &'a ProofArgs, plan: &'a Plan, file: &'a Path) -> live::Shared<'a> {
+    let limits = &proof.load.limits;
+    live::Shared {
+        plan: (plan, file),
+        rebase: &proof.rebase,
+        port: proof.load.program.port,
+        metrics: &proof.load.program.metric,
+        resolve: limits.resolve.ratio(),
+        seed: limits.seed,
+        keep: proof.keep.as_deref(),
+        is_stored: !limits.no_history,
+        name: limits.title.name.clone(),
+        note: limits.title.note.clone(),
+    }
 }
 
 /// Runs the experiment of a plan once.
@@ -213,7 +237,7 @@ pub(crate) fn prove(
     file: &Path,
 ) -> Result<Proven, Failure> {
     args.keep.as_deref().map_or(Ok(()), kept::check_free)?;
-    let terminal = Terminal::open(context, args.live.live)?;
+    let terminal = Terminal::open(context, args.watch.watch)?;
     runner(context, state.journal(), &terminal).run(&request(args, plan, file)?)
 }
 
@@ -231,11 +255,11 @@ fn run_series(
     file: &Path,
 ) -> Result<(), Failure> {
     let request = request(args, plan, file)?;
-    let terminal = Terminal::open(context, args.live.live)?;
+    let terminal = Terminal::open(context, args.watch.watch)?;
     let runner = runner(context, state.journal(), &terminal);
     let is_ladder = args.arms == PlanArmsName::Ladder;
     let proven = runner.run_series(&request, &|request| run_in_child(&runner, request))?;
-    show_series(context, args.live.detail, &proven, args.series.runs, |run| {
+    show_series(context, args.watch.detail, &proven, args.series.runs, |run| {
         ProveDocument::new(run).with_steps(steps(run, is_ladder))
     })
 }

@@ -100,9 +100,9 @@ fn a_document_in_a_file_is_a_baseline_like_stored_runs() {
 }
 
 #[test]
-fn live_ladders_are_of_an_unfinished_run_and_the_result_is_not() {
+fn watched_ladders_are_of_an_unfinished_run_and_the_result_is_not() {
     let data = Data::new();
-    let text = succeed(data.wirepath(&[QUICK, &["--live"]].concat()));
+    let text = succeed(data.wirepath(&[QUICK, &["--watch"]].concat()));
     assert_eq!(
         text.matches("Which switch makes a difference?").count(),
         8,
@@ -112,8 +112,8 @@ fn live_ladders_are_of_an_unfinished_run_and_the_result_is_not() {
         text.rsplit_once("Which switch makes a difference?").expect("the result");
     assert!(unfinished.contains("So far: ") && !result.contains("So far: "), "{text}");
     assert!(result.contains("fast") && result.contains("better"), "{text}");
-    let said = fail(data.wirepath(&[QUICK, &["--live", "--json"]].concat()), 2);
-    assert!(said.contains("--live"), "{said}");
+    let said = fail(data.wirepath(&[QUICK, &["--watch", "--json"]].concat()), 2);
+    assert!(said.contains("--watch"), "{said}");
 }
 
 #[test]

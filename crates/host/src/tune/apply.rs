@@ -219,7 +219,7 @@ impl Running<'_> {
         (self.watch)(Moment::Changed(entry));
         let mut records = vec![Record::Completed { entry, found: found.clone() }];
         if step.knob.disturbs() {
-            records.extend(self.disturbed(entry));
+            records.extend(disturbed(self.system, self.entries, entry));
         }
         self.record(&records)?;
         (self.watch)(Moment::Recorded(entry));
@@ -232,26 +232,25 @@ impl Running<'_> {
         })
     }
 
-    /// Side effects of a step: other entries whose value has changed.
-    fn disturbed(&self, by: usize) -> Vec<Record> {
-        let other = self.entries.iter().enumerate().filter(|(number, _)| *number != by);
-        let not_steps = other.filter(|(_, entry)| entry.wanted.is_none());
-        not_steps
-            .filter_map(|(number, entry)| {
-                let found =
-                    registry::find_recorded(&entry.knob)?.read(self.system, &entry.target).ok()?;
-                (found != entry.before).then_some(Record::SideEffect { entry: number, found })
-            })
-            .collect()
-    }
-
     fn record(&mut self, records: &[Record]) -> Result<(), Interruption> {
         self.writer.append(records).map_err(Interruption::Journal)
     }
 }
 
+/// Side effects of a step: other entries whose value has changed.
+pub(super) fn disturbed(system: &System, entries: &[Entry], by: usize) -> Vec<Record> {
+    let others = entries.iter().enumerate().filter(|(number, _)| *number != by);
+    let not_steps = others.filter(|(_, entry)| entry.wanted.is_none());
+    not_steps
+        .filter_map(|(number, entry)| {
+            let found = registry::find_recorded(&entry.knob)?.read(system, &entry.target).ok()?;
+            (found != entry.before).then_some(Record::SideEffect { entry: number, found })
+        })
+        .collect()
+}
+
 /// Entries of the journal: the steps in order, then all settings that they may disturb.
-fn entries(system: &System, plan: &Plan, ready: &[ReadyStep]) -> Vec<Entry> {
+pub(super) fn entries(system: &System, plan: &Plan, ready: &[ReadyStep]) -> Vec<Entry> {
     let interfaces: Vec<&String> = plan.interface.iter().chain(&plan.other_interfaces).collect();
     let identities: HashMap<&str, Option<Identity>> = interfaces
         .iter()
@@ -291,7 +290,11 @@ fn entries(system: &System, plan: &Plan, ready: &[ReadyStep]) -> Vec<Entry> {
     entries
 }
 
-fn header(system: &System, plan: &Plan, owner: Option<&str>) -> Result<JournalHeader, PlanError> {
+pub(super) fn header(
+    system: &System,
+    plan: &Plan,
+    owner: Option<&str>,
+) -> Result<JournalHeader, PlanError> {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let netns = system.netns().id().map_err(KnobError::from)?;
     Ok(JournalHeader {

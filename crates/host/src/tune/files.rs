@@ -31,10 +31,15 @@ impl Appended {
         Ok(Appended { file, path: path.to_owned() })
     }
 
-    /// Appends in one write; the bytes are on disk when this returns.
+    /// Appends in one write.
     pub(super) fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.file.write_all(bytes)?;
         note(|| Change::Append(self.path.clone(), bytes.to_vec()));
+        Ok(())
+    }
+
+    /// All that was appended is on disk when this returns.
+    pub(super) fn sync(&mut self) -> io::Result<()> {
         self.file.sync_data()?;
         note(|| Change::Sync(self.path.clone()));
         Ok(())

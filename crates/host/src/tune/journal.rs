@@ -138,6 +138,10 @@ pub enum Record {
         /// Deadline for confirmation, CLOCK_BOOTTIME in milliseconds; `None` if not required.
         confirm_by_ms: Option<u64>,
     },
+    /// The applied steps are about to be switched off or on again.
+    Switching,
+    /// The steps are all off, or all on.
+    Switched,
     /// The user keeps the settings.
     Confirmed,
     RollingBack {
@@ -174,6 +178,8 @@ pub struct Journal {
     pub entries: Vec<Entry>,
     pub states: Vec<EntryState>,
     pub phase: Phase,
+    /// A switch of all steps was begun and has not ended.
+    pub is_switching: bool,
     /// Entries changed by another process; known once rollback has begun.
     pub foreign: Option<Vec<(usize, Value)>>,
     /// Entries that the user gave up.
@@ -253,6 +259,7 @@ impl Journal {
             entries: Vec::new(),
             states: Vec::new(),
             phase: Phase::Unchanged,
+            is_switching: false,
             foreign: None,
             forgotten: BTreeSet::new(),
             record_count: 0,
@@ -290,6 +297,14 @@ impl Journal {
             // The deadline is postponed.
             (Phase::Applied(Some(_)), Record::Applied { confirm_by_ms: Some(by_ms) }) => {
                 self.phase = Phase::Applied(Some(by_ms));
+                Ok(())
+            }
+            (Phase::Applied(None), Record::Switching) => {
+                self.is_switching = true;
+                Ok(())
+            }
+            (Phase::Applied(None), Record::Switched) => {
+                self.is_switching = false;
                 Ok(())
             }
             (Phase::Applied(_), Record::Confirmed) => {
@@ -367,6 +382,12 @@ impl Writer {
 
     /// Appends records in one write; they are on disk when this returns.
     pub(super) fn append(&mut self, records: &[Record]) -> io::Result<()> {
+        self.append_unsynced(records)?;
+        self.file.sync()
+    }
+
+    /// Appends records in one write, which a power cut may lose.
+    pub(super) fn append_unsynced(&mut self, records: &[Record]) -> io::Result<()> {
         let mut text = String::new();
         for (offset, record) in records.iter().enumerate() {
             text.push_str(&encode(record, self.next + offset)?);
@@ -461,6 +482,7 @@ mod tests {
         assert!(
             phase_after(&[applied(Some(99))]).is_ok_and(|phase| phase == Phase::Applied(Some(99)))
         );
+        assert!(phase_after(&[Record::Switching]).is_err(), "these settings wait for an answer");
         assert!(phase_after(&[Record::Confirmed, applied(Some(99)), Record::Ready]).is_err());
     }
 

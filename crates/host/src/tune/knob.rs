@@ -16,6 +16,17 @@ pub struct About {
     pub format: ValueFormat,
 }
 
+/// Connections on which a new value acts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Reaches {
+    /// All, from the moment at which it is set.
+    AtOnce,
+    /// Those that are made after it was set: older ones keep the value that they began with.
+    NewConnections,
+    /// Those of listening sockets that are opened after it was set: the service has to be restarted.
+    NewListeners,
+}
+
 /// Place of a setting in the configuration that other programs apply when the host starts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kept<T = String> {
@@ -127,6 +138,12 @@ pub trait Knob: Debug + Sync {
     /// False if it has no value to read back: what undoes it is then the value that a plan has seen.
     fn is_readable(&self) -> bool {
         true
+    }
+
+    /// Connections on which a new value acts. A live proof compares periods of the same connections, so it refuses a
+    /// setting that does not reach them.
+    fn reaches(&self) -> Reaches {
+        Reaches::AtOnce
     }
 
     /// Places in configuration files that set the value at a target, all of which are needed. Empty

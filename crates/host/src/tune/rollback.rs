@@ -289,7 +289,7 @@ fn undo(
         .foreign
         .as_ref()
         .map(|foreign| foreign.iter().rev().map(|(number, value)| (*number, value)).collect());
-    let is_step_begun = journal.states.contains(&EntryState::Begun);
+    let is_step_begun = journal.is_switching || journal.states.contains(&EntryState::Begun);
     for restored in &mut entries {
         restored.read_first();
         if journal.phase == Phase::Unchanged {
@@ -362,9 +362,10 @@ impl Restored<'_> {
         };
         let is_ours = same(&self.entry.before)
             || match &journal.states[self.number] {
-                EntryState::Changed(found) => same(found),
                 // Interrupted while it was set: the outcome is unknown, and probably this change.
                 EntryState::Begun => true,
+                EntryState::Changed(_) if journal.is_switching => true,
+                EntryState::Changed(found) => same(found),
                 // The witnesses of a step that was under way may have been disturbed by it.
                 EntryState::Untouched => self.entry.wanted.is_none() && is_step_begun,
             };

@@ -13,7 +13,7 @@ use super::journal::Record;
 use super::rollback;
 use super::{
     Applied, Journal, JournalStore, JournalStoreError, Options, Place, Plan, RestoreOutcome,
-    RollbackError, Step, System, Value, apply, machine_id,
+    RollbackError, Step, SwitchError, SwitchedPlan, System, Value, apply, machine_id,
 };
 
 /// Settings of a folder that stands for the machine.
@@ -431,4 +431,108 @@ fn settings_of_an_earlier_boot_are_left_and_unknown_knobs_are_named() {
     let report = machine.rollback(&store).unwrap();
     assert!(report.failure().unwrap().contains("no such knob"), "{report:?}");
     assert_eq!(values(&machine), ["950000", "0", "0"], "the others are restored");
+}
+
+impl Machine {
+    fn switched(&self, store: &JournalStore) -> SwitchedPlan {
+        let place = Place { netns: None, root: Some(self.folder.path().into()) };
+        let (system, stop) = (System::open(&place).unwrap(), AtomicBool::new(false));
+        SwitchedPlan::open(system, &self.plan(), store.clone(), &stop).unwrap()
+    }
+}
+
+const BEFORE: [&str; 3] = ["950000", "0", "1"];
+const AFTER: [&str; 3] = ["-1", "1", "0"];
+
+#[test]
+fn plan_is_switched_many_times_under_one_journal_that_hardly_grows() {
+    let (machine, _folder, store) = machine_and_store();
+    let mut plan = machine.switched(&store);
+    assert_eq!(values(&machine), BEFORE, "nothing is changed by the start");
+    plan.turn(true).unwrap();
+    let len = fs::metadata(store.journal_file()).unwrap().len();
+    files::recorded();
+    for _ in 0..50 {
+        plan.turn(false).unwrap();
+        assert_eq!(values(&machine), BEFORE);
+        plan.turn(true).unwrap();
+        assert_eq!(values(&machine), AFTER);
+    }
+    let grown = fs::metadata(store.journal_file()).unwrap().len() - len;
+    assert!(grown < 50 * 200, "{grown} bytes");
+    assert!(!files::recorded().iter().any(|change| matches!(change, Change::Sync(_))));
+    let report = plan.finish("a test").unwrap();
+    assert_eq!((report.failure(), report.foreign().count()), (None, 0));
+    assert_eq!(values(&machine), BEFORE);
+    assert!(!store.journal_file().exists());
+}
+
+#[test]
+fn other_wirepath_is_kept_out_while_a_plan_is_switched() {
+    let (machine, _folder, store) = machine_and_store();
+    let plan = machine.switched(&store);
+    let busy = store.lock_within(std::time::Duration::ZERO).unwrap_err();
+    assert!(matches!(busy, JournalStoreError::Busy { .. }), "{busy}");
+    drop(plan);
+    drop(store.lock().unwrap());
+}
+
+#[test]
+fn value_that_another_process_set_ends_the_switching_and_is_kept() {
+    for is_on in [false, true] {
+        let (machine, _folder, store) = machine_and_store();
+        let mut plan = machine.switched(&store);
+        plan.turn(true).unwrap();
+        plan.turn(is_on).unwrap();
+        set(&machine, 1, "7");
+        let error = plan.turn(!is_on).unwrap_err();
+        let SwitchError::Foreign { knob: "numa-balancing", found, .. } = &error else {
+            panic!("{error}");
+        };
+        assert_eq!(found.as_str(), "7");
+        let report = plan.finish("a test").unwrap();
+        assert_eq!(report.foreign().map(|setting| setting.entry).collect::<Vec<_>>(), [1]);
+        assert_eq!(values(&machine), ["950000", "7", "1"]);
+    }
+}
+
+#[test]
+fn killed_at_any_mark_of_a_switch_the_journal_restores() {
+    // The journal as it is after each record of two switches, with settings on, off, and half switched.
+    let (machine, _folder, store) = machine_and_store();
+    let mut plan = machine.switched(&store);
+    plan.turn(true).unwrap();
+    plan.turn(false).unwrap();
+    plan.turn(true).unwrap();
+    let whole = fs::read(store.journal_file()).unwrap();
+    drop(plan);
+    let ends: Vec<usize> = whole
+        .iter()
+        .enumerate()
+        .filter(|(_, byte)| **byte == b'\n')
+        .map(|(at, _)| at + 1)
+        .collect();
+    let first_change = ends.len() - 11;
+    let mut half_switched_count = 0;
+    for end in &ends[first_change..] {
+        fs::write(store.journal_file(), &whole[..*end]).unwrap();
+        let journal = store.read().unwrap().unwrap();
+        let mut states =
+            vec![BEFORE, [AFTER[0], BEFORE[1], BEFORE[2]], [BEFORE[0], BEFORE[1], AFTER[2]], AFTER];
+        // Between the marks of a switch a setting may have any value.
+        if journal.is_switching {
+            half_switched_count += 1;
+            states.push(["123", "5", "0"]);
+        }
+        for state in states {
+            fs::write(store.journal_file(), &whole[..*end]).unwrap();
+            (0..3).for_each(|setting| set(&machine, setting, state[setting]));
+            let report = machine.rollback(&store).unwrap();
+            assert_eq!(report.failure(), None);
+            if journal.states.iter().all(|state| *state != super::EntryState::Untouched) {
+                assert_eq!(values(&machine), BEFORE, "{state:?} after {end} bytes");
+            }
+        }
+    }
+    assert_eq!(half_switched_count, 2);
 }

@@ -18,6 +18,7 @@ mod judge;
 mod outcome;
 mod pair;
 mod plan;
+mod record;
 
 pub use experiment::{LiveExperiment, LiveStep};
 pub use fleet::{CrossedHost, LiveGroup, LivePooled, is_first_half_on, pool_live};
@@ -35,3 +36,4 @@ pub use plan::{
     LiveArm, LiveFigure, LivePlan, LiveScale, LiveStage, WASHOUT_LAGS, WASHOUT_NS, first_arm,
     pairs_min,
 };
+pub use record::{LiveBaseline, LivePeriodRecord, LivePlacebo, LiveTrip};

@@ -5,6 +5,7 @@
 
 mod change;
 mod gate;
+mod live;
 mod many;
 mod several;
 #[cfg(test)]
@@ -22,6 +23,8 @@ use crate::{units, wording};
 use change::Change;
 pub use gate::summary;
 pub(crate) use gate::{has_several_figures, sentence as decision_sentence};
+pub(crate) use live::{label as live_label, time as live_time};
+pub use live::{live_end, live_sentences, live_trust};
 pub(crate) use many::{compared, pooled};
 use words::about;
 pub(crate) use words::{Words, end as change_in_words, percent};

@@ -4,6 +4,7 @@ mod compare;
 mod cpu_chart;
 mod curve;
 mod line_chart;
+mod live_proof;
 mod mesh;
 mod path;
 mod ratio_chart;
@@ -25,6 +26,7 @@ use crate::screen::Tone;
 
 pub use compare::{comparison_body, comparison_page};
 pub use curve::curve_page;
+pub use live_proof::live_page;
 pub use mesh::mesh_page;
 pub use path::{LoadText, PathPage, paths};
 pub use rollout::rollout_page;

@@ -3,6 +3,7 @@
 mod brief;
 mod compare;
 mod curve;
+mod live;
 mod mesh;
 mod pooled;
 mod rollout;
@@ -18,6 +19,7 @@ use crate::{units, wording};
 pub use crate::screen::{Style, ascii, visible, visible_colored, visible_json};
 pub use compare::{compare, repeated};
 pub use curve::curve;
+pub use live::live;
 pub use mesh::mesh;
 pub use pooled::pooled;
 pub use rollout::rollout;
