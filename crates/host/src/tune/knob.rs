@@ -129,6 +129,12 @@ pub trait Knob: Debug + Sync {
     /// without setting it.
     fn probe_at(&self, system: &System, target: &Target) -> Result<(), KnobError>;
 
+    /// Refuses a value of the knob's format that cannot be set at a target, or could not be restored, as far as this can
+    /// be determined without setting it.
+    fn accepts_at(&self, _: &System, _: &Target, _: &Value) -> Result<(), KnobError> {
+        Ok(())
+    }
+
     /// True if setting it may change other knobs of the same interface: a new number of channels
     /// resets the steering of its queues.
     fn disturbs(&self) -> bool {
@@ -190,6 +196,17 @@ impl dyn Knob + '_ {
     pub fn probe(&self, system: &System, target: &Target) -> Result<(), KnobError> {
         self.check_target(target)?;
         self.probe_at(system, target)
+    }
+
+    /// Succeeds if it can be set to a value, as far as this can be determined without setting it.
+    pub fn probe_value(
+        &self,
+        system: &System,
+        target: &Target,
+        value: &Value,
+    ) -> Result<(), KnobError> {
+        self.probe(system, target)?;
+        self.accepts_at(system, target, value)
     }
 
     /// Sets a value and reads it back.
