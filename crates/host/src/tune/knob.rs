@@ -40,6 +40,8 @@ pub enum Kept<T = String> {
     NetFile { file: T, value: T },
     /// Parameters of ethtool(8) for the plan's interface.
     Ethtool { what: Ethtool, words: Vec<(T, T)> },
+    /// Metric of a route of the plan's interface: a word of ip-route(8) and its value.
+    Route { destination: T, is_ipv6: bool, table: u32, word: &'static str, value: T },
     /// Words of tc-qdisc(8) after `root`, for the plan's interface.
     Qdisc { words: T },
 }
@@ -66,6 +68,10 @@ impl Kept {
                     .map(|(name, value)| Some((text(name)?, text(value)?)))
                     .collect::<Option<_>>()?,
             },
+            Kept::Route { destination, is_ipv6, table, word, value } => {
+                let (destination, value) = (text(destination)?, text(value)?);
+                Kept::Route { destination, is_ipv6, table, word, value }
+            }
             Kept::Qdisc { words } => Kept::Qdisc { words: text(words)? },
         })
     }

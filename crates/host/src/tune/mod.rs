@@ -32,6 +32,7 @@ mod plan;
 mod profile;
 mod registry;
 mod rollback;
+mod route_target;
 mod rules;
 mod scoped;
 mod store;
@@ -67,6 +68,6 @@ pub use rollback::{
 pub use scoped::ScopedSettings;
 pub use store::{DEFAULT_FOLDER, JournalStore, JournalStoreError, Lock};
 pub use system::{Place, System};
-pub use target::{InvalidTarget, Scope, Target, is_command_name, is_interface_name};
+pub use target::{InvalidTarget, RouteTarget, Scope, Target, is_command_name, is_interface_name};
 pub use value::{InvalidValue, Value, ValueFormat, cpus_to_mask, list_to_cpus, mask_to_cpus};
 pub use wanted::{WantedSetting, interfaces, settings_plan};

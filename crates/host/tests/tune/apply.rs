@@ -91,6 +91,9 @@ fn every_knob_of_a_namespace_is_set_and_restored_bit_for_bit() {
         "tcp-keepalive-probes",
         "tcp-orphan-retries",
         "tcp-no-metrics-save",
+        "route-congestion-control",
+        "route-initcwnd",
+        "route-initrwnd",
     ] {
         assert!(exercised.contains(&expected), "{expected} was not exercised: {exercised:?}");
     }

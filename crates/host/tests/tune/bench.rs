@@ -115,7 +115,9 @@ pub(crate) fn another(knob: &dyn Knob, now: &str) -> String {
             .collect::<Vec<_>>()
             .join(" "),
         // In a namespace of the tests, `reno` is allowed always.
-        ("tcp-congestion-control", _) => if now == "reno" { "bbr" } else { "reno" }.into(),
+        ("tcp-congestion-control" | "route-congestion-control", _) => {
+            if now == "reno" { "bbr" } else { "reno" }.into()
+        }
         (_, ValueFormat::Range { .. }) => {
             let (first, last) = now.split_once(char::is_whitespace).unwrap();
             format!("{} {last}", first.parse::<i64>().unwrap() + 1)

@@ -73,16 +73,6 @@ impl Sysctl {
     pub(super) const fn noting(self, note: Note) -> Self {
         Sysctl { note: Some(note), ..self }
     }
-
-    /// Error of a value that is not set.
-    pub(super) fn refused(&self, target: &Target, value: &Value, why: String) -> KnobError {
-        KnobError::Refused {
-            knob: self.about.id.into(),
-            target: target.clone(),
-            value: value.to_string(),
-            source: why.into(),
-        }
-    }
 }
 
 pub(super) static SYSCTLS: &[Sysctl] = &[

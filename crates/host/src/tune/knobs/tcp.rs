@@ -205,36 +205,61 @@ fn accepts_congestion_control(
     target: &Target,
     value: &Value,
 ) -> Result<(), KnobError> {
-    let names = |file: &str| {
-        let text = system.sysctl(target, file, system::read).unwrap_or_default();
-        text.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
-    };
-    let refused = |why| Err(sysctl.refused(target, value, why));
-    let available = names("net/ipv4/tcp_available_congestion_control");
     let wanted = value.as_str().trim();
-    if !available.is_empty() && !available.iter().any(|name| name == wanted) {
-        return refused(format!(
-            "the kernel has {} and no {wanted}: load its module first, such as `modprobe tcp_{wanted}`",
-            available.join(", ")
-        ));
-    }
+    check_is_available(sysctl, system, target, wanted)?;
     if *target != Target::Netns || !system.is_child_netns() {
         return Ok(());
     }
-    let allowed = names("net/ipv4/tcp_allowed_congestion_control");
+    let allowed = names(system, target, "net/ipv4/tcp_allowed_congestion_control");
     let before = sysctl.read_at(system, target)?;
     let must_be_allowed = [(wanted, "set"), (before.as_str(), "restored")];
     for (name, act) in must_be_allowed {
         if !allowed.is_empty() && !allowed.iter().any(|allowed| allowed == name) {
-            return refused(format!(
+            let why = format!(
                 "{name} could not be {act}: a namespace takes only {}; allow it on the host first: `sysctl -w \
                  net.ipv4.tcp_allowed_congestion_control='{} {name}'`, or set route-congestion-control",
                 allowed.join(", "),
                 allowed.join(" ")
-            ));
+            );
+            return Err(refused(sysctl, target, value.as_str(), why));
         }
     }
     Ok(())
+}
+
+/// Refuses a congestion control that the kernel does not have at present.
+pub(super) fn check_is_available(
+    knob: &dyn Knob,
+    system: &System,
+    target: &Target,
+    name: &str,
+) -> Result<(), KnobError> {
+    let place = if *target == Target::Host { Target::Host } else { Target::Netns };
+    let available = names(system, &place, "net/ipv4/tcp_available_congestion_control");
+    if available.is_empty() || available.iter().any(|available| available == name) {
+        return Ok(());
+    }
+    let why = format!(
+        "the kernel has {} and no {name}: load its module first, such as `modprobe tcp_{name}`",
+        available.join(", ")
+    );
+    Err(refused(knob, target, name, why))
+}
+
+/// Names in a file of `/proc/sys`; empty if it cannot be read.
+fn names(system: &System, target: &Target, file: &str) -> Vec<String> {
+    let text = system.sysctl(target, file, system::read).unwrap_or_default();
+    text.split_whitespace().map(str::to_owned).collect()
+}
+
+/// Error of a value that is not set.
+fn refused(knob: &dyn Knob, target: &Target, value: &str, why: String) -> KnobError {
+    KnobError::Refused {
+        knob: knob.id().to_owned(),
+        target: target.clone(),
+        value: value.to_owned(),
+        source: why.into(),
+    }
 }
 
 /// Names the listeners whose backlog is an earlier limit.
