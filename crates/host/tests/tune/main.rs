@@ -3,6 +3,7 @@
 mod apply;
 mod bench;
 mod commands;
+mod effects;
 mod host_wide;
 mod identity;
 mod inside;
