@@ -18,9 +18,7 @@ fn a_plan_made_inside_a_namespace_can_be_applied_there() {
     let bench = Bench::new();
     inside(&bench.pair.near, |system| {
         assert!(system.is_child_netns());
-        for profile in
-            [Profile::Latency, Profile::Throughput, Profile::Forwarding, Profile::Service]
-        {
+        for profile in [Profile::Latency, Profile::Throughput, Profile::Forwarding] {
             let wanted = Wanted { profile, interface: Some(INTERFACE), app_cpu: None };
             let plan = tune::plan(system, wanted).unwrap();
             let never = AtomicBool::new(false);
