@@ -4,6 +4,7 @@ mod apply;
 mod bench;
 mod commands;
 mod effects;
+mod exports;
 mod host_wide;
 mod identity;
 mod inside;

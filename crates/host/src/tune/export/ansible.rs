@@ -36,6 +36,13 @@ pub(super) fn write(source: &Source<'_>, parts: Vec<ExportedFile>) -> Vec<Export
             }
             _ => ("Trigger udev", Line::new(&[&TRIGGER])),
         };
+        // `copy` makes no folders, and no package makes this one.
+        if part.path.starts_with("etc/wirepath") {
+            tasks.literal(
+                "    - name: Make /etc/wirepath\n      ansible.builtin.file:\n        path: /etc/wirepath\n        \
+                 state: directory\n        mode: \"0755\"",
+            );
+        }
         tasks
             .line(&line!["    - name: Install /", path])
             .literal("      ansible.builtin.copy:")
