@@ -50,6 +50,7 @@ mod trust;
 pub mod two_samples;
 pub mod verdict;
 mod watch;
+mod wire_spec;
 
 pub use arm::{Arm, ArmKind};
 pub use arms::{ARM_WORDS, ArmPlan, ArmPlanError, BEST, arms};
@@ -108,3 +109,4 @@ pub use trust::{CarryOver, StartSpread, Ticks, Trust};
 pub use watch::{
     SeriesChange, WATCH_SCHEMA, WATCHED_MAX, Watch, WatchedPoint, WatchedSeries, watch,
 };
+pub use wire_spec::{WIRE_DELAY_MIN, WIRE_RATE_BPS_MAX, WireBytes, WireSpec, WireSpecError};
