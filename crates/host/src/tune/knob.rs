@@ -16,6 +16,17 @@ pub struct About {
     pub format: ValueFormat,
 }
 
+/// Connections on which a new value acts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Reaches {
+    /// All, from the moment at which it is set.
+    AtOnce,
+    /// Those that are made after it was set: older ones keep the value that they began with.
+    NewConnections,
+    /// Those of listening sockets that are opened after it was set: the service has to be restarted.
+    NewListeners,
+}
+
 /// Place of a setting in the configuration that other programs apply when the host starts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kept<T = String> {
@@ -29,6 +40,8 @@ pub enum Kept<T = String> {
     NetFile { file: T, value: T },
     /// Parameters of ethtool(8) for the plan's interface.
     Ethtool { what: Ethtool, words: Vec<(T, T)> },
+    /// Metric of a route of the plan's interface: a word of ip-route(8) and its value.
+    Route { destination: T, is_ipv6: bool, table: u32, word: &'static str, value: T },
     /// Words of tc-qdisc(8) after `root`, for the plan's interface.
     Qdisc { words: T },
 }
@@ -55,6 +68,10 @@ impl Kept {
                     .map(|(name, value)| Some((text(name)?, text(value)?)))
                     .collect::<Option<_>>()?,
             },
+            Kept::Route { destination, is_ipv6, table, word, value } => {
+                let (destination, value) = (text(destination)?, text(value)?);
+                Kept::Route { destination, is_ipv6, table, word, value }
+            }
             Kept::Qdisc { words } => Kept::Qdisc { words: text(words)? },
         })
     }
@@ -118,6 +135,12 @@ pub trait Knob: Debug + Sync {
     /// without setting it.
     fn probe_at(&self, system: &System, target: &Target) -> Result<(), KnobError>;
 
+    /// Refuses a value of the knob's format that cannot be set at a target, or could not be restored, as far as this can
+    /// be determined without setting it.
+    fn accepts_at(&self, _: &System, _: &Target, _: &Value) -> Result<(), KnobError> {
+        Ok(())
+    }
+
     /// True if setting it may change other knobs of the same interface: a new number of channels
     /// resets the steering of its queues.
     fn disturbs(&self) -> bool {
@@ -127,6 +150,12 @@ pub trait Knob: Debug + Sync {
     /// False if it has no value to read back: what undoes it is then the value that a plan has seen.
     fn is_readable(&self) -> bool {
         true
+    }
+
+    /// Connections on which a new value acts. A live proof compares periods of the same connections, so it refuses a
+    /// setting that does not reach them.
+    fn reaches(&self) -> Reaches {
+        Reaches::AtOnce
     }
 
     /// Places in configuration files that set the value at a target, all of which are needed. Empty
@@ -173,6 +202,17 @@ impl dyn Knob + '_ {
     pub fn probe(&self, system: &System, target: &Target) -> Result<(), KnobError> {
         self.check_target(target)?;
         self.probe_at(system, target)
+    }
+
+    /// Succeeds if it can be set to a value, as far as this can be determined without setting it.
+    pub fn probe_value(
+        &self,
+        system: &System,
+        target: &Target,
+        value: &Value,
+    ) -> Result<(), KnobError> {
+        self.probe(system, target)?;
+        self.accepts_at(system, target, value)
     }
 
     /// Sets a value and reads it back.

@@ -32,6 +32,7 @@ mod plan;
 mod profile;
 mod registry;
 mod rollback;
+mod route_target;
 mod rules;
 mod scoped;
 mod store;
@@ -54,7 +55,7 @@ pub use journal::{
     Entry, EntryState, Journal, JournalError, JournalHeader, JournalRecordError, Phase, Record,
     SCHEMA as JOURNAL_SCHEMA,
 };
-pub use knob::{About, Knob};
+pub use knob::{About, Knob, Reaches};
 pub use plan::{
     Drift, LeftOut, Plan, PlanError, PlanFileError, ReadyStep, SCHEMA as PLAN_SCHEMA, Step,
     StepError, StepProblem, machine_id, read as read_plan,
@@ -67,6 +68,6 @@ pub use rollback::{
 pub use scoped::ScopedSettings;
 pub use store::{DEFAULT_FOLDER, JournalStore, JournalStoreError, Lock};
 pub use system::{Place, System};
-pub use target::{InvalidTarget, Scope, Target, is_command_name, is_interface_name};
+pub use target::{InvalidTarget, RouteTarget, Scope, Target, is_command_name, is_interface_name};
 pub use value::{InvalidValue, Value, ValueFormat, cpus_to_mask, list_to_cpus, mask_to_cpus};
 pub use wanted::{WantedSetting, interfaces, settings_plan};

@@ -435,7 +435,7 @@ impl Step {
             let (target, seen, now) = (ready.target, self.seen.clone(), ready.before);
             return Err(StepError::Changed { target, seen, now });
         }
-        knob.probe(system, &self.target)?;
+        knob.probe_value(system, &self.target, &self.value)?;
         Ok(ready)
     }
 }

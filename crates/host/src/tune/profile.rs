@@ -355,7 +355,7 @@ impl Planner<'_> {
         else {
             return Ok(());
         };
-        match knob.probe(self.system, &target) {
+        match knob.probe_value(self.system, &target, &value) {
             // The plan may be applied with more privileges than it is made; root has none to gain.
             Err(error) if !error.is_denied() || sys::capability::effective_uid() == 0 => {
                 return Err(error);

@@ -8,4 +8,5 @@ mod identity;
 mod inside;
 mod kill;
 mod profile;
+mod routes;
 mod scoped;

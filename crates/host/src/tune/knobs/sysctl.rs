@@ -4,7 +4,7 @@ use std::io;
 
 use super::access::{Access, value};
 use crate::tune::error::KnobError;
-use crate::tune::knob::{About, Kept, Knob};
+use crate::tune::knob::{About, Kept, Knob, Reaches};
 use crate::tune::system::{self, System};
 use crate::tune::target::{Scope, Target};
 use crate::tune::value::{Value, ValueFormat};
@@ -21,17 +21,34 @@ use crate::tune::value::{Value, ValueFormat};
 pub(super) struct Sysctl {
     about: About,
     file: &'static str,
+    reaches: Reaches,
+    accepts: Option<Accepts>,
+    note: Option<Note>,
 }
+
+/// Refuses a value that the kernel would not take; the first argument is for the error.
+type Accepts = fn(&Sysctl, &System, &Target, &Value) -> Result<(), KnobError>;
+/// Text for the user after the value was set.
+type Note = fn(&System, &Value) -> Option<String>;
 
 const COUNT: ValueFormat = ValueFormat::Number { min: 0, max: i32::MAX as i64 };
 
 const fn net(id: &'static str, file: &'static str, what: &'static str) -> Sysctl {
-    Sysctl { about: About { id, what, scope: Scope::Netns, format: COUNT }, file }
+    of_netns(id, file, COUNT, what)
+}
+
+pub(super) const fn of_netns(
+    id: &'static str,
+    file: &'static str,
+    format: ValueFormat,
+    what: &'static str,
+) -> Sysctl {
+    let about = About { id, what, scope: Scope::Netns, format };
+    Sysctl { about, file, reaches: Reaches::AtOnce, accepts: None, note: None }
 }
 
 const fn triple(id: &'static str, file: &'static str, what: &'static str) -> Sysctl {
-    let format = ValueFormat::Numbers { count: 3 };
-    Sysctl { about: About { id, what, scope: Scope::Netns, format }, file }
+    of_netns(id, file, ValueFormat::Numbers { count: 3 }, what)
 }
 
 const fn host(
@@ -40,19 +57,38 @@ const fn host(
     format: ValueFormat,
     what: &'static str,
 ) -> Sysctl {
-    Sysctl { about: About { id, what, scope: Scope::Host, format }, file }
+    let about = About { id, what, scope: Scope::Host, format };
+    Sysctl { about, file, reaches: Reaches::AtOnce, accepts: None, note: None }
+}
+
+impl Sysctl {
+    pub(super) const fn reaching(self, reaches: Reaches) -> Self {
+        Sysctl { reaches, ..self }
+    }
+
+    pub(super) const fn accepting(self, accepts: Accepts) -> Self {
+        Sysctl { accepts: Some(accepts), ..self }
+    }
+
+    pub(super) const fn noting(self, note: Note) -> Self {
+        Sysctl { note: Some(note), ..self }
+    }
 }
 
 pub(super) static SYSCTLS: &[Sysctl] = &[
     // Maximum before default: a default above the maximum would have no effect.
-    net("rmem-max", "net/core/rmem_max", "largest receive buffer a socket may ask for, bytes"),
+    net("rmem-max", "net/core/rmem_max", "largest receive buffer a socket may ask for, bytes")
+        .reaching(Reaches::NewConnections),
     net(
         "rmem-default",
         "net/core/rmem_default",
         "receive buffer of a socket that sets none, bytes",
-    ),
-    net("wmem-max", "net/core/wmem_max", "largest send buffer a socket may ask for, bytes"),
-    net("wmem-default", "net/core/wmem_default", "send buffer of a socket that sets none, bytes"),
+    )
+    .reaching(Reaches::NewConnections),
+    net("wmem-max", "net/core/wmem_max", "largest send buffer a socket may ask for, bytes")
+        .reaching(Reaches::NewConnections),
+    net("wmem-default", "net/core/wmem_default", "send buffer of a socket that sets none, bytes")
+        .reaching(Reaches::NewConnections),
     net("optmem-max", "net/core/optmem_max", "ancillary memory of a socket, bytes"),
     net("netdev-max-backlog", "net/core/netdev_max_backlog", "packets queued for a CPU's softirq"),
     net(
@@ -67,7 +103,8 @@ pub(super) static SYSCTLS: &[Sysctl] = &[
         "packets that the backlog processes in one softirq run",
     ),
     net("busy-poll", "net/core/busy_poll", "microseconds that poll() and select() poll the device"),
-    net("busy-read", "net/core/busy_read", "microseconds that a read polls the device"),
+    net("busy-read", "net/core/busy_read", "microseconds that a read polls the device")
+        .reaching(Reaches::NewConnections),
     net(
         "rps-sock-flow-entries",
         "net/core/rps_sock_flow_entries",
@@ -78,12 +115,14 @@ pub(super) static SYSCTLS: &[Sysctl] = &[
         "tcp-rmem",
         "net/ipv4/tcp_rmem",
         "receive buffer of TCP: minimum, initial and maximum bytes",
-    ),
+    )
+    .reaching(Reaches::NewConnections),
     triple(
         "tcp-wmem",
         "net/ipv4/tcp_wmem",
         "send buffer of TCP: minimum, initial and maximum bytes",
-    ),
+    )
+    .reaching(Reaches::NewConnections),
     net(
         "udp-rmem-min",
         "net/ipv4/udp_rmem_min",
@@ -164,9 +203,27 @@ impl Knob for Sysctl {
     }
 
     fn set_at(&self, system: &System, target: &Target, value: &Value) -> Result<(), KnobError> {
+        self.accepts_at(system, target, value)?;
         system
             .sysctl(target, self.file, |path| system::write(path, value.as_str()))
             .map_err(|source| self.error(system, target, Some(value), source))
+    }
+
+    fn accepts_at(&self, system: &System, target: &Target, value: &Value) -> Result<(), KnobError> {
+        self.accepts.map_or(Ok(()), |accepts| accepts(self, system, target, value))
+    }
+
+    fn settled(
+        &self,
+        system: &System,
+        _: &Target,
+        value: &Value,
+    ) -> Result<Option<String>, KnobError> {
+        Ok(self.note.and_then(|note| note(system, value)))
+    }
+
+    fn reaches(&self) -> Reaches {
+        self.reaches
     }
 
     fn kept(&self, _: &Target, value: &Value) -> Vec<Kept> {
