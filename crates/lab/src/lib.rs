@@ -40,7 +40,7 @@ mod tuned;
 pub use accounting::{HostTime, Meter, Placement, Used, cost_of, local, settle, softirqs_missing};
 pub use attached::{AttachedNamespace, Side, Wire};
 pub use built_in_load::{BuiltInLoad, BuiltInLoadError, LOAD_DATAGRAM_BYTES_MIN, LoadTraffic};
-pub use distance::{DistantPair, DistantWire, WireCounts, WireReport, late_limit_ns};
+pub use distance::{DistantPair, DistantWire, WireCounts, WireReport, WireTrials, late_limit_ns};
 pub use end::End;
 pub use error::LabError;
 pub use far_end::{FarEnd, FarEndError, SshHost};

@@ -30,6 +30,7 @@ mod measurement;
 mod metrics;
 mod nearest;
 mod outcome;
+mod pairing;
 pub mod pairs;
 mod path;
 pub mod pool;
@@ -87,6 +88,7 @@ pub use outcome::{
     ArmOutcome, BestArm, Ended, Machine, MetricOutcome, Outcome, Phrases, RESOLVE_UNRECORDED,
     SCHEMA, Warning,
 };
+pub use pairing::Pairing;
 pub use path::{Direction, Load, Path, PathError, Session, TwoHosts, TypedPath};
 pub use questions::{By, Unit};
 pub use random::Random;

@@ -13,6 +13,7 @@ mod lateness;
 mod link;
 mod losses;
 mod store;
+mod trials;
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -24,9 +25,10 @@ use sys::forked::Forked;
 use sys::packet_port::PacketPort;
 
 use crate::error::LabError;
-use crate::{End, Middle, PairSpec, Triple};
+use crate::{End, Middle, Pair, PairSpec, Triple};
 use carrier::{ANSWER_BYTES, BEGIN, Carrier, MESSAGE_BYTES, REPORT};
 pub use counts::{WireCounts, late_limit_ns};
+pub use trials::WireTrials;
 
 /// Longest wait for the process to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -61,8 +63,7 @@ pub struct DistantWire {
 /// Two namespaces with a wire of some length between them; see [`crate::Pair`].
 #[derive(Debug)]
 pub struct DistantPair {
-    pub near: End,
-    pub far: End,
+    pub ends: Pair,
     pub wire: DistantWire,
 }
 
@@ -75,7 +76,8 @@ impl DistantPair {
         for end in [&near, &far] {
             forget_metrics(end)?;
         }
-        Ok(DistantPair { near, far, wire: DistantWire::start(middle, wire)? })
+        let wire = DistantWire::start(middle, wire)?;
+        Ok(DistantPair { ends: Pair { near, far }, wire })
     }
 }
 

@@ -22,6 +22,7 @@ mod title;
 mod traffic;
 mod trust;
 mod watch;
+mod wire;
 
 use model::{Decision, Gate, GateAnswer, MetricOutcome, Outcome, Verdict};
 
