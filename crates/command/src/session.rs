@@ -254,7 +254,8 @@ impl CommandSession {
                 match wire {
                     None => Box::new(trial),
                     Some(wire) => {
-                        let ends = [&near.side.netns, &serving.side.netns];
+                        let (near, far) = (&near.side, &serving.side);
+                        let ends = [(&near.netns, near.ip), (&far.netns, far.ip)];
                         Box::new(move || wire.around(ends, &mut trial, |(m, _)| m))
                     }
                 }

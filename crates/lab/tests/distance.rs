@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use sys::child::{Child, ChildPlace};
 use sys::netns::Netns;
 use sys::packet_port::{PacketPort, PortHeader};
-use sys::socket;
+use sys::{socket, tcp};
 use testkit::LONG;
 use wirepath_lab::{DistantPair, End, PairSpec, WireReport};
 
@@ -63,7 +63,7 @@ fn send_datagrams(
 }
 
 /// Sends bytes from near to far over a new connection; returns those that arrived, and the time.
-fn send_bytes(lab: &DistantPair, bytes: &[u8]) -> (Vec<u8>, Duration) {
+fn send_bytes(lab: &DistantPair, control: &str, bytes: &[u8]) -> (Vec<u8>, Duration) {
     let at: IpAddr = lab.ends.far.load_ip();
     let listener = lab.ends.far.run(|| TcpListener::bind((at, 9000)).unwrap()).unwrap();
     thread::scope(|scope| {
@@ -74,6 +74,7 @@ fn send_bytes(lab: &DistantPair, bytes: &[u8]) -> (Vec<u8>, Duration) {
         });
         let begun = Instant::now();
         let mut sender = lab.ends.near.run(|| TcpStream::connect((at, 9000)).unwrap()).unwrap();
+        tcp::set_congestion_control(sender.as_fd(), control).unwrap();
         sender.write_all(bytes).unwrap();
         drop(sender);
         (receiver.join().unwrap(), begun.elapsed())
@@ -84,17 +85,12 @@ fn bytes(count: usize) -> Vec<u8> {
     (0..count).map(|at| (at * 31 + at / 251) as u8).collect()
 }
 
-fn set_congestion_control(end: &End, name: &str) {
-    const FILE: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
-    end.run(|| fs::write(FILE, name).unwrap()).unwrap();
-}
-
 #[test]
 fn tcp_arrives_whole_and_no_faster_than_the_wire() {
     let lab = lab("delay=5ms,rate=100mbit,buffer=4bdp");
     let sent = bytes(4_000_000);
     lab.wire.begin(1).unwrap();
-    let (got, took) = send_bytes(&lab, &sent);
+    let (got, took) = send_bytes(&lab, "reno", &sent);
     assert!(got == sent);
     let WireReport { forward, .. } = lab.wire.report().unwrap();
     // 4 MB in segments of 1448 bytes with 90 bytes around each are 340 ms.
@@ -151,9 +147,8 @@ fn super_frames_that_lose_segments_are_cut_and_every_byte_arrives() {
         let lab = lab_of(&spec, "delay=1ms,rate=500mbit,loss=1%");
         let sent = bytes(6_000_000);
         let counts = ["reno", "cubic"].map(|control| {
-            set_congestion_control(&lab.ends.near, control);
             lab.wire.begin(5).unwrap();
-            let (got, _) = send_bytes(&lab, &sent);
+            let (got, _) = send_bytes(&lab, control, &sent);
             assert!(got == sent, "over IPv6: {ipv6}, {control}");
             lab.wire.report().unwrap().forward
         });

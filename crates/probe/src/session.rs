@@ -196,7 +196,9 @@ impl LabSession {
         let near = self.pair.near.netns.try_clone().map_err(PathError::part)?;
         let far = self.pair.far.netns.try_clone().map_err(PathError::part)?;
         let Some(wire) = self.wire.take() else { return self.run(arm) };
-        let measured = wire.around([&near, &far], || self.run(arm), |m| m);
+        let ips = [&self.pair.near, &self.pair.far].map(lab::End::load_ip);
+        let ends = [(&near, ips[0]), (&far, ips[1])];
+        let measured = wire.around(ends, || self.run(arm), |m| m);
         self.wire = Some(wire);
         measured
     }

@@ -124,12 +124,12 @@ fn programs(args: &CompareArgs, compared: &Compared) -> Programs {
     programs
 }
 
-/// A server with a congestion control.
+/// A server with a congestion control: by its route, because a namespace refuses some by its own setting.
 fn arm_with_control(((name, command), control): ((&str, &String), &String)) -> ArmEntry {
     ArmEntry {
         name: name.to_owned(),
         command: Some(command.clone()),
-        switches: vec![format!("tcp-congestion-control={control}")],
+        switches: vec![format!("route-congestion-control={control}")],
         ..ArmEntry::default()
     }
 }

@@ -189,6 +189,8 @@ impl Shape {
         let of_port = PortHeader {
             checksum: header.checksum,
             segments: header.segments.filter(|_| segments.len() > 1),
+            // The kernel's own hint may count payload that this part does not have.
+            header_bytes: self.header_bytes as u16,
             ..*header
         };
         room.get_mut(..PortHeader::BYTES)?.copy_from_slice(&of_port.write());

@@ -1,9 +1,10 @@
 //! Trials of an experiment over a wire with distance.
 
-use std::fs;
+use std::net::IpAddr;
 
 use host::netns::Netns;
 use model::{Measurement, PathError};
+use sys::tcp;
 
 use super::{DistantWire, WireReport};
 
@@ -52,16 +53,17 @@ impl WireTrials {
     /// Runs a trial over the wire, and adds the wire's counts to its measurement. One over a late wire does not count and
     /// is run again.
     ///
-    /// - `ends`: of the connections, near and far.
+    /// - `ends`: of the connections, near and far, with their addresses.
     /// - `trial`: calls [`Self::begin`] at the start of its load, or leaves it at the start of the trial.
     ///
     /// Errors: those of the trial; the wire was late each time.
     pub fn around<R>(
         &self,
-        ends: [&Netns; 2],
+        ends: [(&Netns, IpAddr); 2],
         mut trial: impl FnMut() -> Result<R, PathError>,
         measurement: impl Fn(&mut R) -> &mut Measurement,
     ) -> Result<R, PathError> {
+        let control = congestion_control(ends);
         let mut fault = String::new();
         for _ in 0..ATTEMPTS {
             self.begin()?;
@@ -73,7 +75,7 @@ impl WireTrials {
             }
             let m = measurement(&mut ran);
             record(&report, m);
-            m.mode.insert("tcp_congestion_control".to_owned(), congestion_control(ends));
+            m.mode.insert("tcp_congestion_control".to_owned(), control);
             return Ok(ran);
         }
         Err(PathError::Invalid {
@@ -84,14 +86,16 @@ impl WireTrials {
     }
 }
 
-/// Congestion control of new connections, by the settings of both ends.
-fn congestion_control([near, far]: [&Netns; 2]) -> String {
-    const FILE: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
-    let [near, far] = [near, far].map(|netns| {
-        let text = netns.run(|| fs::read_to_string(FILE)).ok().and_then(Result::ok);
-        text.map_or_else(|| "unknown".to_owned(), |text| text.trim().to_owned())
-    });
-    if near == far { near } else { format!("near {near}, far {far}") }
+/// Congestion control of new connections of both ends that name none.
+fn congestion_control([near, far]: [(&Netns, IpAddr); 2]) -> String {
+    /// Nothing has to listen there.
+    const PORT: u16 = 9;
+    let towards = |netns: &Netns, ip: IpAddr| {
+        let read = netns.run(|| tcp::congestion_control_towards((ip, PORT).into()));
+        read.ok().and_then(Result::ok).unwrap_or_else(|| "unknown".to_owned())
+    };
+    let (of_near, of_far) = (towards(near.0, far.1), towards(far.0, near.1));
+    if of_near == of_far { of_near } else { format!("near {of_near}, far {of_far}") }
 }
 
 fn record(report: &WireReport, m: &mut Measurement) {
