@@ -158,6 +158,7 @@ pub fn resolve_programs(programs: &Programs) -> Result<CheckedPrograms, SpecErro
         ssh_options: programs.ssh_options.clone(),
         source: source.clone(),
         queues: programs.queues.unwrap_or(1).clamp(1, 64),
+        wire: programs.wire.clone(),
         near_cpus: cpus("near-cpus", programs.near_cpus.as_ref())?,
         far_cpus: cpus("far-cpus", programs.far_cpus.as_ref())?,
         port,
@@ -171,6 +172,9 @@ pub fn resolve_programs(programs: &Programs) -> Result<CheckedPrograms, SpecErro
         switches,
     };
     spec.ready(spec.port)?;
+    if spec.wire.is_some() && !(spec.place.is_none() && spec.is_lab()) {
+        return Err(SpecError::WireOfPlace);
+    }
     check_places(&spec)?;
     Ok(spec)
 }

@@ -36,6 +36,7 @@ impl Opened {
             trial,
             ipv6: false,
             vlan_tag: None,
+            wire: None,
             far: None,
         };
         let arms = path.arms();

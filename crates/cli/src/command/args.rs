@@ -11,7 +11,9 @@ use remote::Failure;
 use runner::resolve_text;
 
 use crate::lookup;
-use crate::shared_args::{ResolveArgs, SeriesArgs, TitleArgs, WatchArgs, parse_resolve};
+use crate::shared_args::{
+    ResolveArgs, SeriesArgs, TitleArgs, WatchArgs, WireArgs, parse_resolve,
+};
 
 /// The user's programs, and the figures that decide.
 #[derive(Debug, Clone, Args)]
@@ -183,6 +185,8 @@ pub(crate) struct ExperimentArgs {
     /// Queues of each interface of the lab
     #[arg(long, value_name = "N")]
     queues: Option<u32>,
+    #[command(flatten)]
+    wire: WireArgs,
     /// Time to spend; default: 60s
     #[arg(long)]
     time: Option<String>,
@@ -315,6 +319,9 @@ impl ExperimentArgs {
         ]);
         if let Some(ratio) = self.resolve.given() {
             experiment.resolve = Some(resolve_text(ratio));
+        }
+        if self.wire.wire.is_some() {
+            experiment.wire.clone_from(&self.wire.wire);
         }
         experiment.queues = self.queues.or(experiment.queues);
         experiment.min_blocks = self.min_blocks.or(experiment.min_blocks);
