@@ -11,9 +11,7 @@ use remote::Failure;
 use runner::resolve_text;
 
 use crate::lookup;
-use crate::shared_args::{
-    ResolveArgs, SeriesArgs, TitleArgs, WatchArgs, WireArgs, parse_resolve,
-};
+use crate::shared_args::{ResolveArgs, SeriesArgs, TitleArgs, WatchArgs, WireArgs, parse_resolve};
 
 /// The user's programs, and the figures that decide.
 #[derive(Debug, Clone, Args)]
