@@ -155,6 +155,7 @@ fn half_of_the_errors_is_found_and_an_equal_share_is_not() {
         outcomes(runs(60), |seed| run(&World { errors: 1.0, ..halved }, plan_of_errors(seed)));
     let same = share(&equal, |outcome| outcome.verdicts[2].verdict == Verdict::NoDifferenceShown);
     println!("equal share of errors: {same}, {:.0} s", median_s(&equal, 2));
+    assert!(same >= at_least(0.8, equal.len()), "{same}");
 }
 
 fn is_equal_in_any(outcome: &LiveOutcome) -> bool {
@@ -189,6 +190,8 @@ fn equal_is_claimed_of_a_setting_that_does_nothing() {
                 equal * 100.0,
                 median_s(&found, figure)
             );
+            let least = if figure == 0 { 0.6 } else { 0.9 };
+            assert!(equal >= at_least(least, found.len()), "{name}, {what}: {equal}");
         }
     }
 }

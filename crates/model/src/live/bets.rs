@@ -89,10 +89,8 @@ const END_PRECISION: f64 = 1e-4;
 
 fn lower_end(values: &[f64], least: usize, needed: f64) -> Option<f64> {
     let finite: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
-    let (mut low, mut high) =
-        finite.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| {
-            (low.min(*value), high.max(*value))
-        });
+    let mut low = finite.iter().copied().reduce(f64::min)?;
+    let mut high = finite.iter().copied().reduce(f64::max)?;
     // Excluded with the smallest value itself: that value stakes nothing.
     if !is_excluded(values, low, least, needed) {
         return None;

@@ -299,7 +299,7 @@ fn granted(
 mod tests {
     use super::*;
     use crate::live::{LiveFigure, WASHOUT_NS};
-    use crate::{Better, Random};
+    use crate::{Better, Random, statistics};
 
     const SECOND_NS: u64 = 1_000_000_000;
 
@@ -326,11 +326,9 @@ mod tests {
     fn white_curve(plan: &LivePlan, noise: f64) -> Vec<PlaceboPoint> {
         let mut random = Random::new(3, 0);
         let slices: Vec<f64> = (0..360).map(|_| (noise * random.normal()).exp()).collect();
-        let value = |_: usize, range: Range<usize>| {
-            let part = &slices[range];
-            Some(part.iter().sum::<f64>() / part.len() as f64)
-        };
-        placebo(SECOND_NS / 2, 360, &plan.figures, plan.washout_ns, &value)
+        placebo(SECOND_NS / 2, 360, &plan.figures, plan.washout_ns, &|_, range| {
+            statistics::mean(&slices[range])
+        })
     }
 
     fn point(period_s: u64, spread: f64) -> PlaceboPoint {
