@@ -96,18 +96,16 @@ impl Ledger {
     }
 
     fn advance(&mut self, now: BTreeMap<u32, Times>) {
-        let is_same = |pid: &u32, times: &Times| {
-            now.get(pid).is_some_and(|found| found.start_ticks == times.start_ticks)
-        };
         let mut lost_by_parent = BTreeMap::<u32, u64>::new();
         for (pid, times) in &self.members {
-            if !is_same(pid, times) {
+            if !is_same_process(&now, *pid, times) {
                 *lost_by_parent.entry(times.parent).or_default() +=
                     times.own_ns + times.children_ns;
             }
         }
         for (parent, lost_ns) in lost_by_parent {
-            let before = self.members.get(&parent).filter(|times| is_same(&parent, times));
+            let before =
+                self.members.get(&parent).filter(|times| is_same_process(&now, parent, times));
             let taken_ns = before.zip(now.get(&parent)).map_or(0, |(before, now)| {
                 // Two clocks in ticks.
                 match now.children_ns.saturating_sub(before.children_ns) {
@@ -122,6 +120,11 @@ impl Ledger {
             self.members.values().map(|times| times.own_ns + times.children_ns).sum();
         self.highest_ns = self.highest_ns.max(living_ns + self.ended_ns);
     }
+}
+
+/// False if the process has ended, and its number is another one's.
+fn is_same_process(now: &BTreeMap<u32, Times>, pid: u32, times: &Times) -> bool {
+    now.get(&pid).is_some_and(|found| found.start_ticks == times.start_ticks)
 }
 
 /// `None` of a process that has ended.

@@ -9,9 +9,11 @@ mod cpu;
 mod error;
 mod log;
 mod metric;
+mod metric_state;
 mod network;
 mod prometheus;
 mod reach;
+mod reading;
 mod target;
 
 use std::collections::BTreeSet;
@@ -22,10 +24,7 @@ use std::time::Duration;
 
 use model::Better;
 use model::live::{GuardSample, LiveFigure, LiveScale};
-use sys::bpf::{
-    BpfError, RunTime, ServiceProbe, ServiceSpan, ServiceTimes, ServiceTotals, ServiceWaiting,
-    service_bin_ns,
-};
+use sys::bpf::{BpfError, RunTime, ServiceProbe, ServiceSpan, ServiceTotals, ServiceWaiting};
 use sys::clock::monotonic_ns as clock_ns;
 
 pub use error::{LiveError, MetricSyntaxError};
@@ -34,13 +33,13 @@ pub use metric::{MetricSource, MetricSpec, Statistic};
 pub use prometheus::fuzzing;
 pub use prometheus::{Selector, Url};
 pub use reach::{Reach, Wanted};
+pub use reading::{Beside, Reading, Seen};
 pub use target::Service;
 
 use cpu::CpuTime;
-use error::SourceFault;
-use log::{LogFollower, LogReading};
+use metric_state::{Metric, MetricState};
 use network::{Counters, Queues};
-use prometheus::{PrometheusReading, Scrape};
+use reading::{Kind, ServiceReading};
 use target::Target;
 
 /// Time for the lines of a log at a reading, and at a sample of the guard.
@@ -59,15 +58,6 @@ pub struct SourceSpec {
     pub metrics: Vec<MetricSpec>,
 }
 
-/// Place of a judged figure in a reading.
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Kind {
-    CpuPerRequest,
-    Latency(f64),
-    Errors,
-    Metric(usize),
-}
-
 /// Sources of the figures of a service, until dropped.
 #[derive(Debug)]
 pub struct Sources {
@@ -83,69 +73,6 @@ pub struct Sources {
     sampled: ServiceTotals,
     /// Connections that were there before the switch, where BPF does not tell.
     first_connections: BTreeSet<(SocketAddr, SocketAddr)>,
-}
-
-/// A figure of the service's own, with its state.
-#[derive(Debug)]
-struct Metric {
-    spec: MetricSpec,
-    source: MetricState,
-    /// Reason why the last reading has none.
-    problem: Option<LiveError>,
-}
-
-#[derive(Debug)]
-enum MetricState {
-    Prometheus(PrometheusReading),
-    Log(LogFollower),
-    Command { sum: f64, count: u64 },
-}
-
-/// Cumulative state of a metric; `None` if it could not be read.
-#[derive(Debug, Clone)]
-enum MetricReading {
-    Prometheus(PrometheusReading),
-    Log(LogReading),
-    Command { sum: f64, count: u64 },
-    None,
-}
-
-/// Cumulative counts of all sources at one moment.
-#[derive(Debug, Clone)]
-pub struct Reading {
-    at_ns: u64,
-    kinds: Arc<[Kind]>,
-    statistics: Arc<[Statistic]>,
-    service: Option<ServiceReading>,
-    cpu_ns: Option<u64>,
-    interrupt_ticks: Option<(u64, u64)>,
-    counters: Vec<Option<u64>>,
-    queues: Option<Queues>,
-    metrics: Vec<MetricReading>,
-    /// The first metric that counts requests.
-    request_metric: Option<usize>,
-}
-
-#[derive(Debug, Clone)]
-struct ServiceReading {
-    totals: ServiceTotals,
-    first_send: ServiceTimes,
-    last_acknowledgement: ServiceTimes,
-}
-
-/// Figures of the time between two readings.
-#[derive(Debug)]
-pub struct Seen<'a> {
-    now: &'a Reading,
-    earlier: &'a Reading,
-}
-
-/// A figure that is shown and not judged.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Beside {
-    pub name: &'static str,
-    pub unit: &'static str,
-    pub value: f64,
 }
 
 impl Sources {
@@ -378,244 +305,4 @@ fn with_causes(error: &BpfError) -> String {
         cause = inner.source();
     }
     text
-}
-
-impl Metric {
-    fn open(spec: &MetricSpec) -> Result<Metric, LiveError> {
-        let source = match &spec.source {
-            MetricSource::Prometheus { .. } => {
-                MetricState::Prometheus(PrometheusReading::default())
-            }
-            MetricSource::Log { path, regex } => {
-                let log = LogFollower::open(path, regex).map_err(|why| LiveError::Log {
-                    name: spec.name.clone(),
-                    path: path.clone(),
-                    why: why.to_string(),
-                })?;
-                MetricState::Log(log)
-            }
-            MetricSource::Command { .. } => MetricState::Command { sum: 0.0, count: 0 },
-        };
-        let mut metric = Metric { spec: spec.clone(), source, problem: None };
-        metric.read();
-        match metric.problem.take() {
-            Some(why) => Err(why),
-            None => Ok(metric),
-        }
-    }
-
-    fn read(&mut self) -> MetricReading {
-        match self.try_read() {
-            Ok(reading) => {
-                self.problem = None;
-                reading
-            }
-            Err(why) => {
-                self.problem = Some(why);
-                MetricReading::None
-            }
-        }
-    }
-
-    fn try_read(&mut self) -> Result<MetricReading, LiveError> {
-        let name = self.spec.name.clone();
-        match (&self.spec.source, &mut self.source) {
-            (MetricSource::Prometheus { url, selector }, MetricState::Prometheus(state)) => {
-                let share = match self.spec.statistic {
-                    Statistic::Quantile(share) => Some(share),
-                    _ => None,
-                };
-                let page =
-                    prometheus::fetch(url).and_then(|page| Scrape::parse(&page, selector, share));
-                let page = page.map_err(|SourceFault(why)| LiveError::Prometheus {
-                    name,
-                    url: url.to_string(),
-                    why,
-                })?;
-                state.advance(page);
-                Ok(MetricReading::Prometheus(state.clone()))
-            }
-            (MetricSource::Log { path, .. }, MetricState::Log(log)) => {
-                let polled = log.poll(LOG_TIME_MAX);
-                polled.map_err(|why| LiveError::Log {
-                    name,
-                    path: path.clone(),
-                    why: why.to_string(),
-                })?;
-                Ok(MetricReading::Log(log.reading()))
-            }
-            (MetricSource::Command { command }, MetricState::Command { sum, count }) => {
-                let value = command::run(command);
-                let command = command.clone();
-                *sum +=
-                    value.map_err(|SourceFault(why)| LiveError::Command { name, command, why })?;
-                *count += 1;
-                Ok(MetricReading::Command { sum: *sum, count: *count })
-            }
-            _ => Ok(MetricReading::None),
-        }
-    }
-
-    /// True if the metric's count is that of requests, as far as its name tells.
-    fn counts_requests(&self) -> bool {
-        let MetricSource::Prometheus { selector, .. } = &self.spec.source else { return false };
-        match self.spec.statistic {
-            Statistic::Quantile(_) | Statistic::Mean => true,
-            Statistic::Rate => selector.metric.contains("request"),
-            Statistic::Value => false,
-        }
-    }
-}
-
-impl Reading {
-    /// Time of the reading, CLOCK_MONOTONIC.
-    pub fn at_ns(&self) -> u64 {
-        self.at_ns
-    }
-
-    /// Figures of the time since an earlier reading of the same sources.
-    pub fn since<'a>(&'a self, earlier: &'a Reading) -> Seen<'a> {
-        Seen { now: self, earlier }
-    }
-}
-
-impl Seen<'_> {
-    /// Value of a judged figure, by its place in [`Sources::figures`]; `None` if nothing was counted.
-    ///
-    /// Figures of [`LiveScale::Count`] are events per request.
-    pub fn value(&self, figure: usize) -> Option<f64> {
-        match *self.now.kinds.get(figure)? {
-            Kind::CpuPerRequest => {
-                let cpu_ns = self.now.cpu_ns?.checked_sub(self.earlier.cpu_ns?)?;
-                let requests = self.request_count();
-                (requests > 0).then(|| cpu_ns as f64 / requests as f64 / 1000.0)
-            }
-            Kind::Latency(share) => self.latency_us(ServiceSpan::FirstSend, share),
-            Kind::Errors => {
-                let totals = self.totals()?;
-                let all = totals.answered_count + totals.refused_count;
-                (all > 0).then(|| totals.refused_count as f64 / all as f64)
-            }
-            Kind::Metric(number) => {
-                let value = self.metric(number)?;
-                (value.is_finite() && value >= 0.0).then_some(value)
-            }
-        }
-    }
-
-    fn metric(&self, number: usize) -> Option<f64> {
-        let statistic = *self.now.statistics.get(number)?;
-        match (self.now.metrics.get(number)?, self.earlier.metrics.get(number)?) {
-            (MetricReading::Prometheus(now), MetricReading::Prometheus(earlier)) => {
-                now.since(earlier, statistic)
-            }
-            (MetricReading::Log(now), MetricReading::Log(earlier)) => now.since(earlier, statistic),
-            (
-                MetricReading::Command { sum, count },
-                MetricReading::Command { sum: before, count: earlier },
-            ) => {
-                let count = count.checked_sub(*earlier).filter(|count| *count > 0)?;
-                Some((sum - before) / count as f64)
-            }
-            _ => None,
-        }
-    }
-
-    /// Answered requests: by the kernel, or by the first metric that counts them.
-    pub fn request_count(&self) -> u64 {
-        if let Some(totals) = self.totals() {
-            return totals.answered_count;
-        }
-        self.requests_of_a_metric().unwrap_or(0)
-    }
-
-    fn requests_of_a_metric(&self) -> Option<u64> {
-        let number = self.now.request_metric?;
-        match (self.now.metrics.get(number)?, self.earlier.metrics.get(number)?) {
-            (MetricReading::Prometheus(now), MetricReading::Prometheus(earlier)) => {
-                now.count_since(earlier)
-            }
-            _ => None,
-        }
-    }
-
-    /// Time between the readings.
-    pub fn window_ns(&self) -> u64 {
-        self.now.at_ns.saturating_sub(self.earlier.at_ns)
-    }
-
-    /// Quantile of a span, microseconds; `None` without BPF or requests.
-    pub fn latency_us(&self, span: ServiceSpan, share: f64) -> Option<f64> {
-        let bins = self.times(span)?;
-        let bins = bins.iter().enumerate().map(|(bin, count)| {
-            let (low, high) = (service_bin_ns(bin), service_bin_ns(bin + 1));
-            (low as f64, high as f64, f64::from(*count))
-        });
-        bins::quantile(bins, share).map(|ns| ns / 1000.0)
-    }
-
-    fn times(&self, span: ServiceSpan) -> Option<Vec<u32>> {
-        let (now, earlier) = (self.now.service.as_ref()?, self.earlier.service.as_ref()?);
-        Some(match span {
-            ServiceSpan::FirstSend => now.first_send.bins_since(&earlier.first_send),
-            ServiceSpan::LastAcknowledgement => {
-                now.last_acknowledgement.bins_since(&earlier.last_acknowledgement)
-            }
-        })
-    }
-
-    /// Counts of the kernel's programs between the readings; `None` without BPF.
-    pub fn totals(&self) -> Option<ServiceTotals> {
-        let (now, earlier) = (self.now.service.as_ref()?, self.earlier.service.as_ref()?);
-        Some(now.totals.since(&earlier.totals))
-    }
-
-    /// Ratio of the edges of the bucket in which a quantile of a Prometheus histogram lies: smaller changes are
-    /// interpolated. `None` for any other figure.
-    pub fn bucket_ratio(&self, figure: usize) -> Option<f64> {
-        let Kind::Metric(number) = *self.now.kinds.get(figure)? else { return None };
-        let MetricReading::Prometheus(now) = self.now.metrics.get(number)? else { return None };
-        match self.now.statistics.get(number)? {
-            Statistic::Quantile(_) => now.bucket_ratio(self.value(figure)?),
-            _ => None,
-        }
-    }
-
-    /// Figures that are shown and not judged: acknowledgement, retransmissions, queues, counters of the namespace, and the
-    /// machine's time in interrupts.
-    pub fn beside(&self) -> Vec<Beside> {
-        let mut found = Vec::new();
-        let mut add = |name, unit, value: Option<f64>| {
-            found.extend(value.map(|value| Beside { name, unit, value }));
-        };
-        for (name, share) in
-            [("p50 to the last acknowledgement", 0.5), ("p99 to the last acknowledgement", 0.99)]
-        {
-            add(name, "us", self.latency_us(ServiceSpan::LastAcknowledgement, share));
-        }
-        if let Some(totals) = self.totals() {
-            add("segments of the service sent again", "", Some(totals.resent_count as f64));
-            add("requests given up by clients", "", Some(totals.abandoned_count as f64));
-        }
-        if let Some(queues) = self.now.queues {
-            add("receive queues at the end", "bytes", Some(queues.receive_bytes as f64));
-            add("send queues at the end", "bytes", Some(queues.send_bytes as f64));
-        }
-        for (name, (now, earlier)) in
-            network::names().zip(self.now.counters.iter().zip(&self.earlier.counters))
-        {
-            add(
-                name,
-                "",
-                now.zip(*earlier).map(|(now, earlier)| now.saturating_sub(earlier) as f64),
-            );
-        }
-        let ticks = self.now.interrupt_ticks.zip(self.earlier.interrupt_ticks);
-        let share = ticks.and_then(|((now, all), (before, all_before))| {
-            let all = all.checked_sub(all_before).filter(|all| *all > 0)?;
-            Some(now.saturating_sub(before) as f64 / all as f64)
-        });
-        add("share of all CPUs in interrupts", "", share);
-        found
-    }
 }

@@ -94,6 +94,7 @@ fn a_server_that_stops_lets_a_request_wait_and_its_slow_answer_counts() {
     let limit_ns = Some(300_000_000);
     sources.guard_sample(limit_ns).unwrap();
     server.child.pause();
+    assert!(testkit::until(testkit::LONG, || server.is_stopped()));
     client.write_all(b"a").unwrap();
     let mut longest = 0;
     let is_late = testkit::until(Duration::from_secs(10), || {

@@ -61,6 +61,15 @@ impl Server {
         stream
     }
 
+    /// True if all its threads are stopped by a signal.
+    pub(crate) fn is_stopped(&self) -> bool {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.child.pid())).unwrap();
+        threads.flatten().all(|thread| {
+            let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+            stat.rsplit_once(") ").is_some_and(|(_, fields)| fields.starts_with('T'))
+        })
+    }
+
     /// Runs a program in the namespace to its end; returns its output.
     pub(crate) fn run(&self, program: &str, arguments: &[&str]) -> String {
         let mut command = Command::new(program);

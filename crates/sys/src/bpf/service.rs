@@ -24,7 +24,7 @@ pub const SERVICE_BINS: usize = 2048;
 /// Longest congestion control's name, bytes. Source: net/tcp.h, TCP_CA_NAME_MAX, with its end.
 const CONGESTION_BYTES_MAX: usize = 15;
 
-/// In the order in which they are attached: all that follows a connection before what opens one.
+/// The tracepoint of each program.
 const TRACEPOINTS: [(&str, &str); 4] = [
     ("segment", "tcp_probe"),
     ("resent", "tcp_retransmit_skb"),
@@ -85,20 +85,32 @@ pub struct ServiceTotals {
 impl ServiceTotals {
     /// Those since `earlier`.
     pub fn since(&self, earlier: &ServiceTotals) -> ServiceTotals {
-        let grown = |count: fn(&ServiceTotals) -> u64| count(self).saturating_sub(count(earlier));
-        ServiceTotals {
-            answered_count: grown(|totals| totals.answered_count),
-            slow_count: grown(|totals| totals.slow_count),
-            wanted_count: grown(|totals| totals.wanted_count),
-            refused_count: grown(|totals| totals.refused_count),
-            abandoned_count: grown(|totals| totals.abandoned_count),
-            stale_count: grown(|totals| totals.stale_count),
-            acknowledged_count: grown(|totals| totals.acknowledged_count),
-            overtaken_count: grown(|totals| totals.overtaken_count),
-            unasked_count: grown(|totals| totals.unasked_count),
-            resent_count: grown(|totals| totals.resent_count),
-            untracked_count: grown(|totals| totals.untracked_count),
+        let mut grown = *self;
+        for (to, before) in grown.counts_mut().into_iter().zip(earlier.counts()) {
+            *to = to.saturating_sub(before);
         }
+        grown
+    }
+
+    fn counts(mut self) -> [u64; 11] {
+        self.counts_mut().map(|count| *count)
+    }
+
+    /// In the order of `struct service_totals`.
+    fn counts_mut(&mut self) -> [&mut u64; 11] {
+        [
+            &mut self.answered_count,
+            &mut self.slow_count,
+            &mut self.wanted_count,
+            &mut self.refused_count,
+            &mut self.abandoned_count,
+            &mut self.stale_count,
+            &mut self.acknowledged_count,
+            &mut self.overtaken_count,
+            &mut self.unasked_count,
+            &mut self.resent_count,
+            &mut self.untracked_count,
+        ]
     }
 }
 
@@ -274,20 +286,20 @@ impl ServiceProbe {
     pub fn totals(&self) -> Result<ServiceTotals, BpfError> {
         let mut sum = ServiceTotals::default();
         for cpu in per_cpu::<types::service_totals>(&self.totals, 0)? {
-            let pairs = [
-                (&mut sum.answered_count, cpu.answered),
-                (&mut sum.slow_count, cpu.slow),
-                (&mut sum.wanted_count, cpu.wanted),
-                (&mut sum.refused_count, cpu.refused),
-                (&mut sum.abandoned_count, cpu.abandoned),
-                (&mut sum.stale_count, cpu.stale),
-                (&mut sum.acknowledged_count, cpu.acknowledged),
-                (&mut sum.overtaken_count, cpu.overtaken),
-                (&mut sum.unasked_count, cpu.unasked),
-                (&mut sum.resent_count, cpu.resent),
-                (&mut sum.untracked_count, cpu.untracked),
+            let counts = [
+                cpu.answered,
+                cpu.slow,
+                cpu.wanted,
+                cpu.refused,
+                cpu.abandoned,
+                cpu.stale,
+                cpu.acknowledged,
+                cpu.overtaken,
+                cpu.unasked,
+                cpu.resent,
+                cpu.untracked,
             ];
-            pairs.into_iter().for_each(|(to, count)| *to += count);
+            sum.counts_mut().into_iter().zip(counts).for_each(|(to, count)| *to += count);
         }
         Ok(sum)
     }
