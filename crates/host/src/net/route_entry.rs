@@ -1,7 +1,7 @@
 //! Routes with all of their attributes, of which one metric is changed.
 //!
-//! The kernel changes a route by replacing it, so a change sends back all that was read. Routes that would not come back by that
-//! way is named by [`RouteEntry::fixed_by`].
+//! The kernel changes a route by replacing it, so a change sends back all that was read. [`RouteEntry::fixed_by`] names the
+//! routes that would not come back by that way.
 //!
 //! Source: linux/rtnetlink.h; fib_table_insert of net/ipv4/fib_trie.c, fib6_add_rt2node of net/ipv6/ip6_fib.c.
 
