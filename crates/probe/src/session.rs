@@ -5,7 +5,6 @@ use std::time::Instant;
 
 use host::cpu::CpuClock;
 use host::net::Mac;
-use host::netns::Netns;
 use host::tune::{ScopedSettings, cpus_to_mask};
 use io::{EngineKind, Remote, Role};
 use lab::peers::{LabStarts, PeerJob, Peers, Traffic};

@@ -10,7 +10,7 @@ mod report;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use model::{Load, Support};
+use model::{Load, Support, WireSpec};
 use serde::{Deserialize, Serialize};
 
 pub use self::caller::{far_path, path_program};
