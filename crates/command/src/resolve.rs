@@ -516,6 +516,19 @@ mod tests {
     }
 
     #[test]
+    fn a_wire_with_distance_is_of_a_lab() {
+        let wire = "wire='delay=20ms,rate=100mbit,loss=0.1%'\n";
+        let spec = resolve(&experiment(&format!("{wire}{TWO}"))).unwrap();
+        assert_eq!(spec.wire.unwrap().to_string(), "delay=20ms,rate=100mbit,buffer=1bdp,loss=0.1%");
+        for place in ["near='netns:x'", "place='loopback'", "far='ssh:h'", "at={ap='netns:x'}"] {
+            let why = refused(&format!("{wire}{place}\n{TWO}"));
+            assert!(why.contains("two namespaces of a lab"), "{place}: {why}");
+        }
+        let why = Programs::parse(&format!("wire='delay=20ms'\n{TWO}")).unwrap_err().to_string();
+        assert!(why.starts_with("line 1 ") && why.contains("it has no rate"), "{why}");
+    }
+
+    #[test]
     fn the_port_of_ready_moves_with_the_arm() {
         let spec = resolve(&experiment(&format!("ready='udp:53'\n{TWO}"))).unwrap();
         assert_eq!(spec.port, 53);

@@ -83,3 +83,21 @@ impl CompareArgs {
         !self.client.is_empty()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_names_have_a_comma_between_them() {
+        assert_eq!(
+            parse_two_names("cubic,bbr").unwrap(),
+            TwoNames(["cubic".to_owned(), "bbr".to_owned()])
+        );
+        for text in
+            ["", "cubic", "cubic,", ",bbr", "cubic,bbr,reno", "cubic, bbr", "a-name-of-sixteen,x"]
+        {
+            assert!(parse_two_names(text).is_err(), "{text}");
+        }
+    }
+}
