@@ -41,6 +41,7 @@ PLANS = [
     ]),
     ("sysctl", "sysctl", None, [
         ("netdev-max-backlog", "netns", "3000"),
+        ("somaxconn", "netns", "3000"),
         ("udp-rmem-min", "netns", "8192"),
     ]),
     ("networkmanager", "networkmanager", 3, [
@@ -57,6 +58,7 @@ PLANS = [
         ("gro-flush-timeout", "interface", "30000"),
         ("rps-cpus", "rx-0", "2"),
         ("wmem-max", "netns", "9000000"),
+        ("tcp-slow-start-after-idle", "netns", "0"),
         ("huge-pages-defrag", "host", "never"),
     ]),
     ("ansible", "ansible", 5, [
@@ -65,6 +67,7 @@ PLANS = [
         ("tx-queue-len", "interface", "999"),
         ("rps-cpus", "rx-0", "3"),
         ("rmem-default", "netns", "300000"),
+        ("tcp-notsent-lowat", "netns", "131072"),
     ]),
     ("unit", "unit", 6, [
         ("rings", "interface", "rx=512"),

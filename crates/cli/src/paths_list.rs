@@ -88,6 +88,7 @@ fn small_load(kind: &LoadKind) -> Load {
         trial: Duration::from_millis(200),
         ipv6: false,
         vlan_tag: None,
+        wire: None,
         far: None,
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use host::private_file;
 use house::args::{parse_bytes, parse_duration};
-use model::{Limits, LoadRequest, RESOLVE, Request, Series, TwoHosts, VLANS};
+use model::{Limits, LoadRequest, RESOLVE, Request, Series, TwoHosts, VLANS, WireSpec};
 use remote::Failure;
 use report::text::Detail;
 
@@ -33,6 +33,17 @@ pub(crate) struct LoadArgs {
     /// VLAN of the load and its priority (path probe): AF_XDP writes the tags, a VLAN device those of sockets
     #[arg(long, value_name = "ID[:PRIORITY]", value_parser = parse_vlan)]
     pub(crate) vlan: Option<u16>,
+    #[command(flatten)]
+    pub(crate) wire: WireArgs,
+}
+
+/// A wire with distance.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct WireArgs {
+    /// Wire between the two namespaces of the lab: delay=20ms,rate=100mbit and, if wanted, buffer=1bdp, loss=0.1%, burst=4,
+    /// jitter=2ms, reorder, mark=0.2bdp; the delay is one way, and losses are the same for all arms of a block
+    #[arg(long, value_name = "WIRE")]
+    pub(crate) wire: Option<WireSpec>,
 }
 
 impl LoadArgs {
@@ -45,6 +56,7 @@ impl LoadArgs {
             trial: self.trial,
             ipv6: IpVersion::is_v6(self.ip),
             vlan_tag: self.vlan,
+            wire: self.wire.wire.clone(),
             far,
             replay: None,
         }

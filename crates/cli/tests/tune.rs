@@ -523,6 +523,58 @@ fn a_plan_made_inside_a_namespace_is_accepted_there() {
     assert!(text.contains("rmem-max is host-only") && !text.contains("run as root"), "{text}");
 }
 
+#[test]
+fn a_plan_for_a_service_has_what_doctor_saw_and_candidates_with_their_reasons() {
+    let desk = Desk::new();
+    let near = &desk.spaces.near;
+    for setting in ["net.core.somaxconn=2", "net.ipv4.tcp_congestion_control=reno"] {
+        succeed(enter(near, &["sysctl", "-qw", setting]));
+    }
+    // Its queue of two is full, and nothing accepts.
+    let script = "import socket, time\n\
+        s = socket.socket()\ns.bind(('127.0.0.1', 8080))\ns.listen(64)\nopen = []\n\
+        for _ in range(9):\n    c = socket.socket()\n    c.setblocking(False)\n    \
+        c.connect_ex(('127.0.0.1', 8080))\n    open.append(c)\n    time.sleep(0.05)\n\
+        print('ready', flush=True)\ntime.sleep(120)";
+    let mut server = enter(near, &["python3", "-c", script]);
+    let mut server = server.stdout(Stdio::piped()).spawn().unwrap();
+    let mut ready = [0; 5];
+    std::io::Read::read_exact(&mut server.stdout.take().unwrap(), &mut ready).unwrap();
+
+    let made = succeed(desk.tune(&["plan", "--profile", "service", "--netns", near]));
+    let step = |knob: &str| {
+        let (_, rest) = made
+            .split_once(&format!("knob = \"{knob}\""))
+            .unwrap_or_else(|| panic!("{knob} in {made}"));
+        rest.split("[[").next().unwrap().to_owned()
+    };
+    let queue = step("somaxconn");
+    assert!(
+        queue.contains("value = \"4096\"") && queue.contains("accept queue of TCP port 8080"),
+        "{queue}"
+    );
+    for knob in ["tcp-notsent-lowat", "tcp-slow-start-after-idle"] {
+        assert!(step(knob).contains("reason = \"to be proved: "), "{made}");
+    }
+    assert!(made.contains("profile = \"service\"") && !made.contains("reason = \"\""), "{made}");
+
+    // The same by the document, without the candidates.
+    let document = run(wirepath(&["doctor", "--netns", near, "--json"]));
+    fs::write(desk.file("found.json"), &document.stdout).unwrap();
+    let file = desk.file("found.json");
+    let from = succeed(desk.tune(&["plan", "--from", &file]));
+    assert!(from.contains("knob = \"somaxconn\"") && !from.contains("to be proved"), "{from}");
+
+    fs::write(desk.file("service.toml"), &made).unwrap();
+    let done = succeed(desk.tune(&["apply", &desk.file("service.toml")]));
+    assert!(done.contains("listen() again"), "{done}");
+    succeed(desk.tune(&["rollback"]));
+    let back = succeed(enter(near, &["cat", "/proc/sys/net/core/somaxconn"]));
+    assert_eq!(back.trim(), "2");
+    server.kill().unwrap();
+    server.wait().unwrap();
+}
+
 /// A plan of one setting of the host, with a profile of one's own.
 fn plan_of_the_host(desk: &Desk, profile: &str) -> String {
     let made = succeed(desk.tune(&[

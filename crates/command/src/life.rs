@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use host::cpu::CpuClock;
 use lab::program::{self, FinishedProgram, Program, ProgramEnd, ProgramError, Usage};
-use lab::{LossWatch, Meter, loss_traps};
+use lab::{LossWatch, Meter, WireTrials, loss_traps};
 use model::{Measurement, PathError, Trap};
 
 use crate::accounting::{CLIENT, FEED, ObservedTrial, SocketCounts, add_stages, measurement};
@@ -46,13 +46,17 @@ struct Ran {
 
 impl Life {
     /// Runs the client of a trial.
+    ///
+    /// - `wire`: begins its losses anew with the client.
     pub(crate) fn measure(
         &self,
         spec: &CheckedPrograms,
         turn: &TrialTurn,
+        wire: Option<&WireTrials>,
         far: &mut dyn Watch,
     ) -> Result<Measurement, PathError> {
         self.warm_up(spec, turn)?;
+        wire.map_or(Ok(()), WireTrials::begin)?;
         let mut env = self.variables(turn);
         let of_arm = if spec.has_server() { &turn.near_env } else { &turn.env };
         env.extend(of_arm.iter().cloned());

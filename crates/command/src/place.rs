@@ -7,8 +7,8 @@ use host::net;
 use host::netns::Netns;
 use host::sysfs::Sysfs;
 use host::tune::Place as Named;
-use lab::{FarEnd, Pair, PairSpec};
-use model::PathError;
+use lab::{DistantPair, FarEnd, Pair, PairSpec, WireTrials};
+use model::{PathError, WireSpec};
 
 use crate::CheckedPrograms;
 use crate::middle::Middles;
@@ -32,6 +32,8 @@ pub(crate) struct Place {
     pub(crate) middle: Middles,
     /// True if both disappear with this process.
     pub(crate) is_lab: bool,
+    /// Wire with distance of a lab.
+    pub(crate) wire: Option<WireTrials>,
     /// For the record.
     pub(crate) nic: String,
 }
@@ -66,7 +68,7 @@ impl Place {
         let middle = Middles::open(spec, stop)?;
         let is_routed = !spec.middle.is_empty();
         let place = match (&spec.near, &spec.far) {
-            (None, None) => Place::lab(spec.queues),
+            (None, None) => Place::lab(spec.queues, spec.wire.as_ref()),
             (near, Some(FarEnd::Ssh(host))) => {
                 let far = Remote::start(spec, host, Role::Server, stop)?;
                 Place::with_host(near.as_deref(), far, spec)
@@ -99,7 +101,7 @@ impl Place {
     /// One place for both ends.
     fn shared(near: Side, is_lab: bool, nic: String) -> Result<Self, PathError> {
         let far = FarPlace::Here(near.other_end()?);
-        Ok(Place { near, far, middle: Middles::default(), is_lab, nic })
+        Ok(Place { near, far, middle: Middles::default(), is_lab, wire: None, nic })
     }
 
     /// A namespace of this host, and a far end on another.
@@ -128,18 +130,26 @@ impl Place {
         far.open(spec, near.wire_end(), far_end)?;
         let nic = format!("{} to {address}", near.describe()?);
         let far = FarPlace::There(Box::new(far));
-        Ok(Place { near, far, middle: Middles::default(), is_lab: false, nic })
+        Ok(Place { near, far, middle: Middles::default(), is_lab: false, wire: None, nic })
     }
 
     /// Two namespaces of a lab, with the interface's defaults of the kernel.
-    fn lab(queues: u32) -> Result<Self, PathError> {
-        let pair =
-            Pair::new(&PairSpec { queues, ..PairSpec::default() }).map_err(PathError::part)?;
+    fn lab(queues: u32, wire: Option<&WireSpec>) -> Result<Self, PathError> {
+        let spec = PairSpec { queues, ..PairSpec::default() };
         let plural = if queues == 1 { "queue" } else { "queues" };
-        let nic = format!("veth pair, {queues} {plural}, MTU 1500");
+        let mut nic = format!("veth pair, {queues} {plural}, MTU 1500");
+        let (pair, wire) = match wire {
+            None => (Pair::new(&spec).map_err(PathError::part)?, None),
+            Some(wire) => {
+                nic = format!("{nic}, {wire}");
+                let DistantPair { ends, wire } =
+                    DistantPair::new(&spec, wire).map_err(PathError::part)?;
+                (ends, Some(WireTrials::new(wire)))
+            }
+        };
         let far = FarPlace::Here(lab_side(pair.far)?);
         let near = lab_side(pair.near)?;
-        Ok(Place { near, far, middle: Middles::default(), is_lab: true, nic })
+        Ok(Place { near, far, middle: Middles::default(), is_lab: true, wire, nic })
     }
 
     /// Namespaces of the user; one that is not named is that of the caller.
@@ -170,7 +180,7 @@ impl Place {
         let far = existing_side(far_netns, far, wire.1)?;
         let nic = format!("{} to {}", interface(&near), interface(&far));
         let far = FarPlace::Here(far);
-        Ok(Place { near, far, middle: Middles::default(), is_lab: false, nic })
+        Ok(Place { near, far, middle: Middles::default(), is_lab: false, wire: None, nic })
     }
 }
 

@@ -158,6 +158,7 @@ pub fn resolve_programs(programs: &Programs) -> Result<CheckedPrograms, SpecErro
         ssh_options: programs.ssh_options.clone(),
         source: source.clone(),
         queues: programs.queues.unwrap_or(1).clamp(1, 64),
+        wire: programs.wire.clone(),
         near_cpus: cpus("near-cpus", programs.near_cpus.as_ref())?,
         far_cpus: cpus("far-cpus", programs.far_cpus.as_ref())?,
         port,
@@ -171,6 +172,9 @@ pub fn resolve_programs(programs: &Programs) -> Result<CheckedPrograms, SpecErro
         switches,
     };
     spec.ready(spec.port)?;
+    if spec.wire.is_some() && !(spec.place.is_none() && spec.is_lab()) {
+        return Err(SpecError::WireOfPlace);
+    }
     check_places(&spec)?;
     Ok(spec)
 }
@@ -509,6 +513,19 @@ mod tests {
         assert_eq!(spec.judged, ["client_wall_ns", "cpu_ns_per_packet"]);
         assert_eq!(spec.ready(spec.port).unwrap().to_string(), "tcp:9000");
         assert!(spec.has_server() && spec.near.is_none());
+    }
+
+    #[test]
+    fn a_wire_with_distance_is_of_a_lab() {
+        let wire = "wire='delay=20ms,rate=100mbit,loss=0.1%'\n";
+        let spec = resolve(&experiment(&format!("{wire}{TWO}"))).unwrap();
+        assert_eq!(spec.wire.unwrap().to_string(), "delay=20ms,rate=100mbit,buffer=1bdp,loss=0.1%");
+        for place in ["near='netns:x'", "place='loopback'", "far='ssh:h'", "at={ap='netns:x'}"] {
+            let why = refused(&format!("{wire}{place}\n{TWO}"));
+            assert!(why.contains("two namespaces of a lab"), "{place}: {why}");
+        }
+        let why = Programs::parse(&format!("wire='delay=20ms'\n{TWO}")).unwrap_err().to_string();
+        assert!(why.starts_with("line 1 ") && why.contains("it has no rate"), "{why}");
     }
 
     #[test]

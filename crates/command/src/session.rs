@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use host::cpu::CpuClock;
-use lab::Placement;
+use lab::{Placement, WireTrials};
 use model::{Arm, ArmKind, Machine, Measurement, PathError, Restarts, Session};
 
 use crate::figures::add_figures_of_far;
@@ -40,6 +40,8 @@ pub struct CommandSession {
     far: Far,
     /// Places between the ends.
     middle: Middles,
+    /// Wire with distance of a lab.
+    wire: Option<WireTrials>,
     /// Of the places on this host.
     settings: ArmSettings,
     nic: String,
@@ -66,7 +68,7 @@ impl CommandSession {
         trials: u32,
         stop: &'static AtomicBool,
     ) -> Result<Self, PathError> {
-        let Place { near, far, middle, is_lab, nic } = Place::open(&spec, stop)?;
+        let Place { near, far, middle, is_lab, wire, nic } = Place::open(&spec, stop)?;
         let cpus = placement(&spec, matches!(far, FarPlace::Here(_)))?;
         let clock = CpuClock::open().map_err(PathError::part)?;
         let folder = std::env::current_dir().map_err(PathError::part)?;
@@ -116,6 +118,7 @@ impl CommandSession {
             near,
             far,
             middle,
+            wire,
             settings,
             nic,
             ports: BTreeMap::new(),
@@ -229,7 +232,7 @@ impl CommandSession {
     }
 
     fn run(&mut self, arm: &Arm, turn: &TrialTurn) -> Result<Measurement, PathError> {
-        let CommandSession { spec, near, far, middle, settings, .. } = self;
+        let CommandSession { spec, near, far, middle, wire, settings, .. } = self;
         let spec = &*spec;
         let switches = arm_switches(spec, arm);
         let Middles { here, there } = middle;
@@ -237,19 +240,28 @@ impl CommandSession {
         for place in here.iter() {
             spots.push(place.spot()?);
         }
+        let wire = wire.as_ref();
         let mut trial: Box<middle::Trial<'_>> = match far {
             Far::Here { serving, kept } => {
                 let serving = &**serving;
                 spots.push(serving.side.spot(At::Far));
-                let measure = |watch: &mut LocalWatch<'_>| near.measure(spec, turn, watch);
-                Box::new(move || {
+                let measure = |watch: &mut LocalWatch<'_>| near.measure(spec, turn, wire, watch);
+                let mut trial = move || {
                     let (mut m, values) = serving.trial(turn, kept, measure)?;
                     add_figures_of_far(spec, &values, &mut m)?;
                     Ok((m, Vec::new()))
-                })
+                };
+                match wire {
+                    None => Box::new(trial),
+                    Some(wire) => {
+                        let (near, far) = (&near.side, &serving.side);
+                        let ends = [(&near.netns, near.ip), (&far.netns, far.ip)];
+                        Box::new(move || wire.around(ends, &mut trial, |(m, _)| m))
+                    }
+                }
             }
             Far::There(far) => Box::new(|| {
-                let measure = |watch: &mut dyn Watch| near.measure(spec, turn, watch);
+                let measure = |watch: &mut dyn Watch| near.measure(spec, turn, None, watch);
                 let ((mut m, values), idle) = far.trial(turn, measure)?;
                 add_figures_of_far(spec, &values, &mut m)?;
                 Ok((m, idle))
@@ -312,7 +324,12 @@ impl Session for CommandSession {
         if self.keeps() { self.run_kept(arm, &turn) } else { self.run(arm, &turn) }
     }
 
+    fn seed(&mut self, seed: u64) {
+        self.wire.iter_mut().for_each(|wire| wire.seed(seed));
+    }
+
     fn begin_block(&mut self) {
+        self.wire.iter_mut().for_each(WireTrials::begin_block);
         if self.keeps() && self.restarts.is_due() {
             self.stale = self.starts.keys().cloned().collect();
         }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use lab::adapters::{Adapter, Figure, FigureSyntaxError, Origin};
 use lab::program::{Ready, ReadyError};
 use lab::{BuiltInLoadError, FarEnd, FarEndError};
-use model::{Programs, ProgramsError};
+use model::{Programs, ProgramsError, WireSpec};
 use thiserror::Error;
 
 use crate::switches::{At, Switch, SwitchError};
@@ -119,6 +119,10 @@ pub enum SpecError {
     SharedPlace { text: String },
     #[error("place {place}: {why}")]
     PlaceOf { place: SharedPlace, why: &'static str },
+    #[error(
+        "a wire with distance joins the two namespaces of a lab; leave out place, near, far and at, or the wire"
+    )]
+    WireOfPlace,
     #[error("{0} runs no programs; write ssh:[USER@]HOST or netns:NAME")]
     FarPeer(FarEnd),
     #[error(
@@ -247,6 +251,8 @@ pub struct CheckedPrograms {
     /// As its user wrote it.
     pub(crate) source: Programs,
     pub(crate) queues: u32,
+    /// Wire with distance of a lab.
+    pub(crate) wire: Option<WireSpec>,
     pub(crate) near_cpus: Option<Vec<usize>>,
     pub(crate) far_cpus: Option<Vec<usize>>,
     pub(crate) port: u16,

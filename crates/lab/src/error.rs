@@ -53,6 +53,12 @@ pub enum LabError {
         "no virtual machine attached to {ifname} within 10 s; name {{tap}} and {{tap2}} in its command"
     )]
     NotAttached { ifname: String },
+    #[error("the wire with distance failed at {what}; it takes CAP_NET_RAW and CAP_NET_ADMIN")]
+    Wire {
+        what: &'static str,
+        #[source]
+        source: io::Error,
+    },
     #[error("{ifname} has no carrier a second after both ends were set up")]
     NoCarrier { ifname: String },
 }

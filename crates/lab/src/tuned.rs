@@ -182,6 +182,14 @@ impl Session for TunedSession {
         Ok(measured)
     }
 
+    fn seed(&mut self, seed: u64) {
+        self.inner.seed(seed);
+    }
+
+    fn begin_block(&mut self) {
+        self.inner.begin_block();
+    }
+
     fn nic(&self) -> String {
         self.inner.nic()
     }

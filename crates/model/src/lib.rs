@@ -31,6 +31,7 @@ mod measurement;
 mod metrics;
 mod nearest;
 mod outcome;
+mod pairing;
 pub mod pairs;
 mod path;
 pub mod pool;
@@ -51,6 +52,7 @@ mod trust;
 pub mod two_samples;
 pub mod verdict;
 mod watch;
+mod wire_spec;
 
 pub use arm::{Arm, ArmKind};
 pub use arms::{ARM_WORDS, ArmPlan, ArmPlanError, BEST, arms};
@@ -87,6 +89,7 @@ pub use outcome::{
     ArmOutcome, BestArm, Ended, Machine, MetricOutcome, Outcome, Phrases, RESOLVE_UNRECORDED,
     SCHEMA, Warning,
 };
+pub use pairing::Pairing;
 pub use path::{Direction, Load, Path, PathError, Session, TwoHosts, TypedPath};
 pub use questions::{By, Unit};
 pub use random::Random;
@@ -109,3 +112,4 @@ pub use trust::{CarryOver, StartSpread, Ticks, Trust};
 pub use watch::{
     SeriesChange, WATCH_SCHEMA, WATCHED_MAX, Watch, WatchedPoint, WatchedSeries, watch,
 };
+pub use wire_spec::{WIRE_DELAY_MIN, WIRE_RATE_BPS_MAX, WireBytes, WireSpec, WireSpecError};

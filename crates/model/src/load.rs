@@ -138,7 +138,16 @@ mod tests {
 
     fn load(kind: &str) -> Load {
         let (trial, ipv6, vlan_tag, far) = (PLAIN.trial, false, None, None);
-        Load { kind: kind.to_owned(), size_bytes: 64, rate_pps: 0, trial, ipv6, vlan_tag, far }
+        Load {
+            kind: kind.to_owned(),
+            size_bytes: 64,
+            rate_pps: 0,
+            trial,
+            ipv6,
+            vlan_tag,
+            wire: None,
+            far,
+        }
     }
 
     #[test]

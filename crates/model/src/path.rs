@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Arm, LoadKind, LoadWords, Machine, Measurement, PathFile, PathLoad, PathSwitch, ReplayRequest,
-    Support, SwitchId, SwitchSpec, ids,
+    Support, SwitchId, SwitchSpec, WireSpec, ids,
 };
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,6 +24,8 @@ pub struct Load {
     pub ipv6: bool,
     /// Tag of the frames, 16 bits of priority and VLAN, on a path that has the choice; `None` without one.
     pub vlan_tag: Option<u16>,
+    /// Wire with distance between the ends of a lab, on a path that has the choice; `None` for one without.
+    pub wire: Option<WireSpec>,
     /// Far end on another host; `None` for a lab of namespaces.
     pub far: Option<TwoHosts>,
 }
@@ -238,6 +240,10 @@ impl<P: TypedPath> Path for P {
 pub trait Session {
     /// Runs one bounded trial of one arm and restores the lab.
     fn trial(&mut self, arm: &Arm) -> Result<Measurement, PathError>;
+
+    /// Called once before the first trial, with a number of this experiment alone: what a session draws at random follows
+    /// from it.
+    fn seed(&mut self, _seed: u64) {}
 
     /// Called before the first trial of each block: a session whose programs or lab stay from trial to trial may start
     /// them anew, all at the same block, so that the trials of a block have starts of the same age. A failure to do so

@@ -104,6 +104,7 @@ pub fn between(
     let remedy = match (kind, router) {
         _ if load.ipv6 => "leave out --ip 6: they are addressed by IPv4",
         _ if load.vlan_tag.is_some() => "leave out --vlan: they are addressed without tags",
+        _ if load.wire.is_some() => "leave out --wire: it joins the ends of a lab",
         _ if kind.tcp().is_some() => "use a UDP load, such as ping",
         (ProbeLoad::Storm, _) => "use another load: storm needs the veth of a lab",
         (kind, Some(_)) if kind != ProbeLoad::Flood => {
@@ -115,6 +116,22 @@ pub fn between(
         }
     };
     let what = format!("load {kind} between existing ends");
+    Err(PathError::Invalid { what, remedy: remedy.to_owned() })
+}
+
+/// Errors: the load does not go over a wire with distance.
+fn check_wire(load: &Load, kind: ProbeLoad) -> Result<(), PathError> {
+    if load.wire.is_none() {
+        return Ok(());
+    }
+    let remedy = match kind {
+        _ if load.far.is_some() => "leave out --wire or --far: a wire joins the ends of a lab",
+        ProbeLoad::Storm | ProbeLoad::Flood | ProbeLoad::EchoFlood => {
+            "use tcp-flood, tcp-ping, tcp-connect, ping or paced: a flood of datagrams overruns a wire of any rate"
+        }
+        _ => return Ok(()),
+    };
+    let what = format!("load {kind} over a wire with distance");
     Err(PathError::Invalid { what, remedy: remedy.to_owned() })
 }
 
@@ -225,6 +242,7 @@ impl TypedPath for Probe {
             let remedy = "use flood, or leave out --vlan".to_owned();
             return Err(PathError::Invalid { what, remedy });
         }
+        check_wire(load, kind)?;
         match &load.far {
             Some(two) => Ok(Box::new(remote::RemoteSession::open(load, kind, two)?)),
             None => Ok(Box::new(session::LabSession::open(load, kind)?)),

@@ -8,7 +8,9 @@ use host::net::Mac;
 use host::tune::{ScopedSettings, cpus_to_mask};
 use io::{EngineKind, Remote, Role};
 use lab::peers::{LabStarts, PeerJob, Peers, Traffic};
-use lab::{LossWatch, Meter, Pair, PairSpec, Placement, loss_traps, settle};
+use lab::{
+    DistantPair, LossWatch, Meter, Pair, PairSpec, Placement, WireTrials, loss_traps, settle,
+};
 use model::{Arm, ArmKind, Load, Measurement, NotEffective, PathError, Session};
 use wire::ethernet::VLAN_MASK;
 
@@ -22,6 +24,8 @@ use crate::{ProbeLoad, Switch, tcp, verbs};
 /// A near and a far end in namespaces: those of a lab, or existing ones.
 pub(super) struct LabSession {
     pair: Pair,
+    /// Wire with distance between the ends.
+    wire: Option<WireTrials>,
     /// Router between the ends; `None` if one wire joins them.
     router: Option<Mac>,
     nic: String,
@@ -48,10 +52,17 @@ impl LabSession {
         let ipv6 = load.ipv6;
         let vlan = load.vlan_tag.map(|tag| tag & VLAN_MASK);
         let spec = PairSpec { mtu_bytes: mtu, gro, tso: false, ipv6, vlan, ..PairSpec::default() };
-        let pair = Pair::new(&spec).map_err(PathError::part)?;
         let over = if ipv6 { ", IPv6" } else { "" };
         let within = vlan.map(|vlan| format!(", VLAN {vlan}")).unwrap_or_default();
         let nic = format!("veth pair, 1 queue, MTU {mtu}, no segmentation offload{over}{within}");
+        if let Some(wire) = &load.wire {
+            let DistantPair { ends, wire } =
+                DistantPair::new(&spec, wire).map_err(PathError::part)?;
+            let nic = format!("{nic}, {}", wire.spec());
+            let session = LabSession::between(ends, None, nic, load, kind)?;
+            return Ok(LabSession { wire: Some(WireTrials::new(wire)), ..session });
+        }
+        let pair = Pair::new(&spec).map_err(PathError::part)?;
         let session = LabSession::between(pair, None, nic, load, kind)?;
         // In its first second a wire with IPv6 carries the kernel's own multicast reports.
         Ok(LabSession { lab: Some(spec).filter(|_| !ipv6), ..session })
@@ -70,6 +81,7 @@ impl LabSession {
         let peers = Peers::default();
         Ok(LabSession {
             pair,
+            wire: None,
             router,
             nic,
             load: load.clone(),
@@ -179,6 +191,17 @@ impl LabSession {
         PeerJob { traffic, size_bytes: self.load.size_bytes, segment: "rtt" }
     }
 
+    fn run_over_wire(&mut self, arm: &Arm) -> Result<Measurement, PathError> {
+        let near = self.pair.near.netns.try_clone().map_err(PathError::part)?;
+        let far = self.pair.far.netns.try_clone().map_err(PathError::part)?;
+        let Some(wire) = self.wire.take() else { return self.run(arm) };
+        let ips = [&self.pair.near, &self.pair.far].map(lab::End::load_ip);
+        let ends = [(&near, ips[0]), (&far, ips[1])];
+        let measured = wire.around(ends, || self.run(arm), |m| m);
+        self.wire = Some(wire);
+        measured
+    }
+
     fn run(&mut self, arm: &Arm) -> Result<Measurement, PathError> {
         if arm.kind != ArmKind::Peer {
             return self.variant(arm);
@@ -194,14 +217,19 @@ impl LabSession {
 impl Session for LabSession {
     fn trial(&mut self, arm: &Arm) -> Result<Measurement, PathError> {
         let begun = Instant::now();
-        let measured = self.run(arm);
+        let measured = self.run_over_wire(arm);
         let start = self.starts.ran(begun.elapsed(), &self.peers);
         let start = start.filter(|_| self.lab.is_some());
         measured.map(|measured| Measurement { start, ..measured })
     }
 
+    fn seed(&mut self, seed: u64) {
+        self.wire.iter_mut().for_each(|wire| wire.seed(seed));
+    }
+
     /// Builds the lab anew. The ends' threads, sockets and programs are new in each trial.
     fn begin_block(&mut self) {
+        self.wire.iter_mut().for_each(WireTrials::begin_block);
         let Some(spec) = self.lab.filter(|_| self.starts.is_due(&self.peers)) else { return };
         let begun = Instant::now();
         let built = Pair::new(&spec).map(|pair| self.pair = pair);

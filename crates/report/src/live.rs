@@ -103,7 +103,7 @@ pub(crate) mod tests {
 
     fn period(number: u32) -> LivePeriodRecord {
         let first = first_arm(7, number / 2);
-        let arm = if number % 2 == 0 { first } else { first.other() };
+        let arm = if number.is_multiple_of(2) { first } else { first.other() };
         let start_ns = u64::from(number) * (5 * S + S / 50);
         let noise = f64::from(number * 7919 % 13) / 13.0;
         let is_on = arm == LiveArm::On;
@@ -128,7 +128,7 @@ pub(crate) mod tests {
                 Some(900.0 + noise * 700.0),
                 Some(0.0),
             ],
-            trip: (number == 23 && is_on || number == 22 && is_on).then_some(trip),
+            trip: (is_on && (22..24).contains(&number)).then_some(trip),
         }
     }
 

@@ -75,6 +75,9 @@ pub(crate) fn conduct(
             (header, None, limits.seed.unwrap_or(started_ns), schedule)
         }
     };
+    // A part of a run that goes on draws other numbers than the parts before.
+    let ran = stored.as_ref().map_or(0, Vec::len) as u64;
+    session.seed(seed.wrapping_add(ran));
     let (is_stored, trial) = (proof.is_stored, proof.trial);
     let mut plan = plan(proof, limits, seed, schedule, header.machine.cpus);
     plan.share = timing.share;

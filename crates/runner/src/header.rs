@@ -62,6 +62,9 @@ pub(crate) fn load_parameters(load: &Load, limits: &Limits) -> BTreeMap<String, 
     if let Some(tag) = load.vlan_tag {
         insert("vlan", vlan_text(tag));
     }
+    if let Some(wire) = &load.wire {
+        insert("wire", wire.to_string());
+    }
     parameters.extend(load.far.iter().flat_map(far_parameters));
     parameters
 }

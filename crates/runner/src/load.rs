@@ -38,7 +38,12 @@ pub fn requested_load(
             kind.name
         )));
     }
-    for (option, is_given) in [("--ip", request.ipv6), ("--vlan", request.vlan_tag.is_some())] {
+    let of_probe = [
+        ("--ip", request.ipv6),
+        ("--vlan", request.vlan_tag.is_some()),
+        ("--wire", request.wire.is_some()),
+    ];
+    for (option, is_given) in of_probe {
         if is_given && path.name() != "probe" {
             let name = path.name();
             let why = format!("{option} is of path probe; leave it out of path {name}");
@@ -52,6 +57,7 @@ pub fn requested_load(
         trial: request.trial.unwrap_or(kind.trial),
         ipv6: request.ipv6,
         vlan_tag: request.vlan_tag,
+        wire: request.wire.clone(),
         far: request.far.clone(),
     })
 }

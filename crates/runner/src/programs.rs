@@ -126,6 +126,7 @@ pub(crate) fn parameters(
         ("judged".to_owned(), spec.judged.join(",")),
     ]);
     load.extend(spec.client().map(|client| ("client".to_owned(), client.to_owned())));
+    load.extend(programs.wire.as_ref().map(|wire| ("wire".to_owned(), wire.to_string())));
     if !spec.switches.is_empty() {
         load.insert("arms".to_owned(), spec.plan.clone());
     }

@@ -19,9 +19,9 @@ const PACKET_RX_RING: i32 = 5;
 const PACKET_TX_RING: i32 = 13;
 const PACKET_LOSS: i32 = 14;
 const PACKET_STATISTICS: i32 = 6;
-const PACKET_IGNORE_OUTGOING: i32 = 23;
-const PACKET_QDISC_BYPASS: i32 = 20;
-const PACKET_VNET_HDR: i32 = 15;
+pub(crate) const PACKET_IGNORE_OUTGOING: i32 = 23;
+pub(crate) const PACKET_QDISC_BYPASS: i32 = 20;
+pub(crate) const PACKET_VNET_HDR: i32 = 15;
 const TPACKET_V3: i32 = 2;
 /// Bytes from the start of a TX slot to the packet: the aligned header.
 const TX_OFFSET: usize = size_of::<tpacket3_hdr>().next_multiple_of(16);
@@ -53,13 +53,13 @@ struct OffloadHeader {
     csum_offset: u16,
 }
 
-const FLAG_NEEDS_CSUM: u8 = 1;
-const GSO_NONE: u8 = 0;
-const GSO_TCP_V4: u8 = 1;
-const GSO_TCP_V6: u8 = 4;
-const GSO_UDP_L4: u8 = 5;
+pub(crate) const FLAG_NEEDS_CSUM: u8 = 1;
+pub(crate) const GSO_NONE: u8 = 0;
+pub(crate) const GSO_TCP_V4: u8 = 1;
+pub(crate) const GSO_TCP_V6: u8 = 4;
+pub(crate) const GSO_UDP_L4: u8 = 5;
 /// Bit of the type: the sender uses ECN.
-const GSO_ECN: u8 = 0x80;
+pub(crate) const GSO_ECN: u8 = 0x80;
 
 /// Work on a received frame that its sender, or GRO, left to a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

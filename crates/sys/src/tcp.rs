@@ -102,6 +102,47 @@ pub fn connect(to: SocketAddr, timeouts: Timeouts) -> io::Result<TcpStream> {
     if rc != 0 { Err(io::Error::last_os_error()) } else { Ok(fd.into()) }
 }
 
+/// Longest name of a congestion control, with its end.
+///
+/// Source: include/net/tcp.h, TCP_CA_NAME_MAX.
+const CONTROL_BYTES: usize = 16;
+
+/// Congestion control of a connection.
+pub fn congestion_control(fd: BorrowedFd<'_>) -> io::Result<String> {
+    // SAFETY: every bit pattern is valid for an array of bytes.
+    let name: [u8; CONTROL_BYTES] =
+        unsafe { socket::get(fd, libc::SOL_TCP, libc::TCP_CONGESTION) }?;
+    let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
+    Ok(String::from_utf8_lossy(name).into_owned())
+}
+
+/// Gives a connection another congestion control; with CAP_NET_ADMIN any that the kernel has.
+///
+/// Errors: ENOENT, the kernel has none of this name; EPERM.
+pub fn set_congestion_control(fd: BorrowedFd<'_>, name: &str) -> io::Result<()> {
+    let mut bytes = [0; CONTROL_BYTES];
+    match bytes.get_mut(..name.len()).filter(|bytes| bytes.len() < CONTROL_BYTES) {
+        Some(bytes) => bytes.copy_from_slice(name.as_bytes()),
+        None => return Err(io::ErrorKind::NotFound.into()),
+    }
+    socket::set(fd, libc::SOL_TCP, libc::TCP_CONGESTION, bytes)
+}
+
+/// Congestion control of a new connection to an address, that of its route included. Sends one SYN.
+pub fn congestion_control_towards(to: SocketAddr) -> io::Result<String> {
+    let family = if to.is_ipv6() { libc::AF_INET6 } else { libc::AF_INET };
+    let fd = socket::open(family, libc::SOCK_STREAM | libc::SOCK_NONBLOCK, 0)?;
+    let address = RawAddress::from(to);
+    // SAFETY: pointer and length describe `address`, which outlives the call.
+    let rc =
+        unsafe { libc::connect(fd.as_raw_fd(), (&raw const address).cast(), address.len_bytes()) };
+    let error = io::Error::last_os_error();
+    if rc != 0 && error.raw_os_error() != Some(libc::EINPROGRESS) {
+        return Err(error);
+    }
+    congestion_control(fd.as_fd())
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
@@ -135,6 +176,23 @@ mod tests {
         let sent = statistics(near.as_fd()).unwrap();
         assert_eq!((sent.sent_with_payload_count, sent.retransmit_count), (5, 0), "{sent:?}");
         assert!(sent.sent_count > 5 && sent.segment_bytes_max > 500, "{sent:?}");
+    }
+
+    #[test]
+    fn a_connection_has_the_congestion_control_that_it_was_given() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = listener.local_addr().unwrap();
+        let near = connect(at, SHORT).unwrap();
+        assert_eq!(
+            congestion_control_towards(at).unwrap(),
+            congestion_control(near.as_fd()).unwrap()
+        );
+        set_congestion_control(near.as_fd(), "reno").unwrap();
+        assert_eq!(congestion_control(near.as_fd()).unwrap(), "reno");
+        for unknown in ["wirepath-none", "a-name-of-sixteen"] {
+            let error = set_congestion_control(near.as_fd(), unknown).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::NotFound);
+        }
     }
 
     #[test]

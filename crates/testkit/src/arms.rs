@@ -19,6 +19,7 @@ pub fn load(path: &dyn Path, kind: &str, trial: Duration) -> Load {
         trial,
         ipv6: false,
         vlan_tag: None,
+        wire: None,
         far: None,
     }
 }

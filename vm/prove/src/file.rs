@@ -41,7 +41,7 @@ pub struct VmFile {
     pub outside: Option<String>,
     /// Speed at which characters of the console are priced, bits per second. Default: 115200.
     pub baud: Option<u32>,
-    /// Begin of the names of files with each arm's last trial as a trace for https://ui.perfetto.dev: NAME-ARM.json.
+    /// Begin of the names of files with each arm's last trial as a trace for Perfetto: NAME-ARM.json.
     pub timeline: Option<PathBuf>,
     /// Kernel that the machine boots.
     pub image: Option<PathBuf>,

@@ -36,6 +36,7 @@ impl Opened {
             trial,
             ipv6: false,
             vlan_tag: None,
+            wire: None,
             far: None,
         };
         let arms = path.arms();
@@ -207,8 +208,6 @@ fn firmware_is_an_image_like_any_other() {
     }
     let printed = |m| value(m, "console_characters_per_packet");
     assert!(printed(&before) > 10.0 && printed(&after) == 0.0);
-    // The baseline waits 10 ms for each completion that is not there at once.
-    assert!(after.counters["sent_count"] > before.counters["sent_count"]);
 }
 
 /// Script that makes the rig's guest a router. Its shell is the test's own.

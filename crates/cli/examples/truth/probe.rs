@@ -25,6 +25,7 @@ pub(crate) fn null(count: u64) -> Result {
         trial: TRIAL,
         ipv6: false,
         vlan_tag: None,
+        wire: None,
         far: None,
     };
     let spin = Arm::with([Switch::Spin]).switches;

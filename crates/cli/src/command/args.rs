@@ -11,7 +11,7 @@ use remote::Failure;
 use runner::resolve_text;
 
 use crate::lookup;
-use crate::shared_args::{ResolveArgs, SeriesArgs, TitleArgs, WatchArgs, parse_resolve};
+use crate::shared_args::{ResolveArgs, SeriesArgs, TitleArgs, WatchArgs, WireArgs, parse_resolve};
 
 /// The user's programs, and the figures that decide.
 #[derive(Debug, Clone, Args)]
@@ -117,7 +117,7 @@ fn take_given<const N: usize>(texts: [(&mut Option<String>, &Option<String>); N]
 /// Places between both ends, and switches at any place.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct PlaceSwitchArgs {
-    /// Place between both ends, such as a forwarder: netns:NAME, ssh:[USER@]HOST or this
+    /// Place between both ends, such as a forwarder: netns:NAME, ssh:HOST, ssh:USER@HOST or this
     #[arg(long, value_name = "NAME=PLACE")]
     at: Vec<String>,
     /// Switch at a place; KNOB=VALUE of `tune`, KNOB='VALUE|VALUE', env:NAME=VALUE or NAME='on:COMMAND|off:COMMAND'.
@@ -159,7 +159,8 @@ pub(crate) struct ExperimentArgs {
     /// `new`, unless there is an --arm
     #[arg(long, value_name = "COMMAND")]
     against: Option<String>,
-    /// Built-in load in place of --server and --client: udp:SIZE@RATE[/FLOWS], tcp[:FLOWS] or ping[:SIZE]
+    /// Built-in load in place of --server and --client: udp:SIZE@RATE or udp:SIZE@RATE/FLOWS, tcp or
+    /// tcp:FLOWS, ping or ping:SIZE
     #[arg(long, value_name = "LOAD", conflicts_with_all = ["server", "client"])]
     load: Option<String>,
     #[command(flatten)]
@@ -175,12 +176,15 @@ pub(crate) struct ExperimentArgs {
     /// Place of the client: netns:NAME; default: a lab of two namespaces
     #[arg(long, value_name = "netns:NAME")]
     near: Option<String>,
-    /// Place of both ends that exists, for arms that are programs: this[@INTERFACE] or netns:NAME[@INTERFACE]
+    /// Place of both ends that exists, for arms that are programs: this or netns:NAME, and its interface where
+    /// there are several: netns:NAME@INTERFACE
     #[arg(long, value_name = "PLACE", conflicts_with = "near")]
     place: Option<String>,
     /// Queues of each interface of the lab
     #[arg(long, value_name = "N")]
     queues: Option<u32>,
+    #[command(flatten)]
+    wire: WireArgs,
     /// Time to spend; default: 60s
     #[arg(long)]
     time: Option<String>,
@@ -313,6 +317,9 @@ impl ExperimentArgs {
         ]);
         if let Some(ratio) = self.resolve.given() {
             experiment.resolve = Some(resolve_text(ratio));
+        }
+        if self.wire.wire.is_some() {
+            experiment.wire.clone_from(&self.wire.wire);
         }
         experiment.queues = self.queues.or(experiment.queues);
         experiment.min_blocks = self.min_blocks.or(experiment.min_blocks);

@@ -3,7 +3,7 @@
 use clap::Args;
 use house::args::parse_duration;
 
-use crate::shared_args::{ResolveArgs, TitleArgs, WatchArgs};
+use crate::shared_args::{ResolveArgs, TitleArgs, WatchArgs, WireArgs};
 
 /// Two programs, and the client of servers.
 #[derive(Debug, Args)]
@@ -34,6 +34,11 @@ pub(crate) struct CompareArgs {
     /// Command before each trial
     #[arg(long, value_name = "COMMAND")]
     pub(super) setup: Option<String>,
+    #[command(flatten)]
+    pub(super) wire: WireArgs,
+    /// Congestion control of OLD and of NEW in the lab, such as cubic,bbr; both commands may then be the same
+    #[arg(long, value_name = "OLD,NEW", value_parser = parse_two_names)]
+    pub(super) congestion_control: Option<TwoNames>,
     /// Time to spend; the run ends sooner once the answer is decided
     #[arg(long, default_value = "60s", value_parser = parse_duration)]
     pub(super) time: std::time::Duration,
@@ -54,9 +59,45 @@ pub(crate) struct CompareArgs {
     pub(super) no_history: bool,
 }
 
+/// A name for OLD and one for NEW.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct TwoNames(pub(super) [String; 2]);
+
+/// Errors: it is not two names with a comma between them.
+fn parse_two_names(text: &str) -> Result<TwoNames, String> {
+    let is_name = |name: &str| {
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
+        (1..=15).contains(&name.len()) && name.bytes().all(is_plain)
+    };
+    match text.split_once(',') {
+        Some((old, new)) if is_name(old) && is_name(new) => {
+            Ok(TwoNames([old.to_owned(), new.to_owned()]))
+        }
+        _ => Err("write two names, such as cubic,bbr".to_owned()),
+    }
+}
+
 impl CompareArgs {
     /// True if its trials run in namespaces that it makes: programs that end need none.
     pub(crate) fn makes_lab(&self) -> bool {
         !self.client.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_names_have_a_comma_between_them() {
+        assert_eq!(
+            parse_two_names("cubic,bbr").unwrap(),
+            TwoNames(["cubic".to_owned(), "bbr".to_owned()])
+        );
+        for text in
+            ["", "cubic", "cubic,", ",bbr", "cubic,bbr,reno", "cubic, bbr", "a-name-of-sixteen,x"]
+        {
+            assert!(parse_two_names(text).is_err(), "{text}");
+        }
     }
 }

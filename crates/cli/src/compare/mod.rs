@@ -17,6 +17,7 @@ use remote::Failure;
 use runner::{JournalFolder, NOTHING_KNOWN, Planned, resolve_text};
 
 pub(crate) use args::CompareArgs;
+use args::TwoNames;
 
 use crate::command::programs_request;
 use crate::gate;
@@ -39,6 +40,7 @@ struct Compared {
 }
 
 pub(crate) fn run(context: &Context, args: &CompareArgs) -> Result<(), Failure> {
+    check_options(args)?;
     let compared = compared(args)?;
     let mut programs = programs(args, &compared);
     check(&programs)?;
@@ -94,13 +96,19 @@ fn programs(args: &CompareArgs, compared: &Compared) -> Programs {
         resolve: Some(resolve_text(args.resolve.ratio())),
         name: args.title.name.clone(),
         note: args.title.note.clone(),
+        wire: args.wire.wire.clone(),
         ..Programs::default()
     };
     match client_line(&args.client) {
         Some(client) => {
-            programs.against = Some(compared.old.clone());
-            programs.server = Some(compared.new.clone());
             programs.client = Some(client);
+            let Some(TwoNames(names)) = &args.congestion_control else {
+                programs.against = Some(compared.old.clone());
+                programs.server = Some(compared.new.clone());
+                return programs;
+            };
+            let commands = [(OLD, &compared.old), (NEW, &compared.new)];
+            programs.arm = commands.into_iter().zip(names).map(arm_with_control).collect();
         }
         None => {
             programs.place = Some("here".to_owned());
@@ -114,6 +122,27 @@ fn programs(args: &CompareArgs, compared: &Compared) -> Programs {
         }
     }
     programs
+}
+
+/// A server with a congestion control: by its route, because a namespace refuses some by its own setting.
+fn arm_with_control(((name, command), control): ((&str, &String), &String)) -> ArmEntry {
+    ArmEntry {
+        name: name.to_owned(),
+        command: Some(command.clone()),
+        switches: vec![format!("route-congestion-control={control}")],
+        ..ArmEntry::default()
+    }
+}
+
+/// Errors: an option of servers without a client.
+fn check_options(args: &CompareArgs) -> Result<(), Failure> {
+    if !args.client.is_empty() || args.wire.wire.is_none() && args.congestion_control.is_none() {
+        return Ok(());
+    }
+    Err(Failure::Usage(
+        "--wire and --congestion-control are of servers in a lab; add a client: -- CLIENT"
+            .to_owned(),
+    ))
 }
 
 /// Name of a figure that is given as `NAME=SOURCE`, or by its name alone.

@@ -39,6 +39,11 @@ pub(super) fn complete(
         say_server(&seen);
         is_loopback |= seen.is_loopback;
     }
+    if programs.wire.is_some() || programs.arm.iter().any(|arm| !arm.switches.is_empty()) {
+        // Neither is of a loopback.
+        *programs = placed(programs, &over_wire, None);
+        return rehearse(programs);
+    }
     let shared = placed(programs, &over_loopback, Some(LOOPBACK));
     let joined = placed(programs, &over_wire, None);
     let tried = if is_loopback { Err(None) } else { rehearse(&joined).map_err(Some) };

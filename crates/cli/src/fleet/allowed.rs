@@ -159,6 +159,7 @@ fn check_load(load: &LoadRequest) -> Result<(), Failure> {
         trial: _,
         ipv6: _,
         vlan_tag: _,
+        wire: _,
         far,
         replay,
     } = load;

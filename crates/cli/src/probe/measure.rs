@@ -74,6 +74,7 @@ pub(crate) fn run(context: &Context, args: &MeasureArgs) -> Result<(), Failure> 
         trial: args.trial,
         ipv6: IpVersion::is_v6(args.ip),
         vlan_tag: args.vlan,
+        wire: None,
         far: args.far.read()?,
     };
     let now = OffsetDateTime::now_utc();

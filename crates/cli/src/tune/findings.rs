@@ -3,7 +3,8 @@
 use std::fmt::Display;
 use std::path::Path;
 
-use host::tune::{self, Plan, WantedSetting};
+use host::causes::{self, Evidence, Finding};
+use host::tune::{self, Plan, Profile, System, WantedSetting};
 use host::user_file;
 use house::place::{PlaceArgs, StateArgs};
 use remote::Failure;
@@ -32,6 +33,19 @@ struct Found {
     settings: Vec<WantedSetting>,
 }
 
+impl Found {
+    fn new(finding: Finding) -> Self {
+        let mut found = Found { what: finding.what, settings: finding.settings };
+        found.shorten();
+        found
+    }
+
+    /// Names of interfaces and processes are of strangers, and a plan has no control characters.
+    fn shorten(&mut self) {
+        self.what = host::text::printable(&self.what, REASON_LEN_MAX);
+    }
+}
+
 /// Makes a plan of the settings that the findings name.
 ///
 /// Errors: the file is not such a document, it is of another namespace, or no finding is a setting of the plan's
@@ -55,16 +69,42 @@ pub(super) fn plan(state: &StateArgs, place: &PlaceArgs, file: &Path) -> Result<
     };
     let place = PlaceArgs { interface, netns: place.netns.clone().or(netns) };
     let system = place.open(state)?;
-    let wanted = findings
-        .iter()
-        .flat_map(|found| found.settings.iter().map(move |setting| (setting, found.what.as_str())));
-    let plan = tune::settings_plan(&system, "doctor", place.interface.as_deref(), wanted)?;
+    let plan = plan_of(&system, "doctor", place.interface.as_deref(), &findings)?;
     if plan.steps.is_empty() && plan.left_out.is_empty() {
         return Err(Failure::failed(
             "nothing to plan: no finding names a setting that differs from that of this host",
         ));
     }
     Ok(plan)
+}
+
+/// Makes a plan of what `doctor` finds now, with the settings of the service profile that a proof has to judge.
+///
+/// Errors: the host cannot be examined.
+pub(super) fn service_plan(
+    state: &StateArgs,
+    place: &PlaceArgs,
+    app_cpu: Option<usize>,
+) -> Result<Plan, Failure> {
+    let (profile, interface) = (Profile::Service, place.interface.as_deref());
+    let evidence = Evidence::new(place.open(state)?, interface, Some(profile), app_cpu)?;
+    let found: Vec<Found> =
+        causes::examine(&evidence).findings.into_iter().map(Found::new).collect();
+    let system = evidence.system();
+    let candidates = tune::plan(system, tune::Wanted { profile, interface, app_cpu })?;
+    Ok(plan_of(system, profile.name(), interface, &found)?.and(candidates))
+}
+
+fn plan_of(
+    system: &System,
+    purpose: &str,
+    interface: Option<&str>,
+    findings: &[Found],
+) -> Result<Plan, Failure> {
+    let wanted = findings
+        .iter()
+        .flat_map(|found| found.settings.iter().map(move |setting| (setting, found.what.as_str())));
+    Ok(tune::settings_plan(system, purpose, interface, wanted)?)
 }
 
 fn wanted_settings(findings: &[Found]) -> impl Iterator<Item = &WantedSetting> {
@@ -93,10 +133,7 @@ fn document(file: &Path) -> Result<Document, Failure> {
     };
     let mut document: Document =
         serde_json::from_str(&text).map_err(|error| invalid_document(file, &error))?;
-    for found in &mut document.findings {
-        // Names of interfaces and processes are of strangers, and a plan has no control characters.
-        found.what = host::text::printable(&found.what, REASON_LEN_MAX);
-    }
+    document.findings.iter_mut().for_each(Found::shorten);
     Ok(document)
 }
 

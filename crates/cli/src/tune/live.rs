@@ -282,7 +282,7 @@ fn failed_by(error: impl std::error::Error) -> Failure {
     Failure::from_chain(&error)
 }
 
-/// What was proved.
+/// Subject of the proof.
 struct Described {
     service: String,
     settings: Vec<LiveSetting>,

@@ -38,7 +38,8 @@ enum TuneCommand {
 Example:
   wirepath doctor eth1 --json | wirepath tune plan --from - > plan.toml
   wirepath tune plan --profile latency --interface eth1 --app-cpu 3 > plan.toml
-  wirepath tune plan --profile forwarding --interface eth0 --netns blue")]
+  wirepath tune plan --profile forwarding --interface eth0 --netns blue
+  wirepath tune plan --profile service --netns blue")]
     Plan(PlanArgs),
     /// Apply a plan: all of it, or nothing
     #[command(after_help = "\
@@ -132,6 +133,9 @@ fn make_plan(context: &Context, state: &StateArgs, args: &PlanArgs) -> Result<()
     notice(state);
     let plan = match (&args.from, args.profile) {
         (Some(file), _) => findings::plan(state, &args.place, file)?,
+        (None, Some(tune::Profile::Service)) => {
+            findings::service_plan(state, &args.place, args.app_cpu)?
+        }
         (None, Some(profile)) => {
             let (system, interface) = (args.place.open(state)?, args.place.interface.as_deref());
             tune::plan(&system, tune::Wanted { profile, interface, app_cpu: args.app_cpu })?

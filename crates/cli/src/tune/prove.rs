@@ -99,6 +99,8 @@ impl PlanLoadArgs {
         self.program.add_to(&mut programs);
         self.places.add_to(&mut programs)?;
         programs.near.clone_from(&self.near);
+        // A place of the user's has its own wire, which the check of the programs says.
+        programs.wire.clone_from(&self.load.wire.wire);
         if self.near.is_some() {
             programs.far = self.far.far.as_ref().map(ToString::to_string);
             programs.ssh_options.clone_from(&self.far.ssh_option);

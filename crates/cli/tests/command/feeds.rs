@@ -116,8 +116,8 @@ fn every_command_knows_its_interface_both_ends_and_this_program() {
     let data = Data::new();
     let log = data.file("log");
     let step = |name: &str| {
-        let what = "$WIREPATH_INTERFACE $WIREPATH_NEAR_INTERFACE $WIREPATH_FAR_INTERFACE $WIREPATH";
-        format!("echo {name} {what} >>{log}")
+        let interfaces = "$WIREPATH_INTERFACE $WIREPATH_NEAR_INTERFACE $WIREPATH_FAR_INTERFACE";
+        format!("echo {name} {interfaces} $(readlink $WIREPATH) >>{log}")
     };
     let ends = |server: &str, near: &str, place: &[&str]| {
         let _ = fs::remove_file(&log);

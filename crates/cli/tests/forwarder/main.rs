@@ -131,9 +131,13 @@ fn eight_changes_on_a_forwarder_are_one_ladder_and_are_undone_after_each_trial()
         assert_eq!(arm["switches"].as_array().unwrap().len(), number + 1, "{arm:#}");
         assert!(arm["not_effective"].as_array().is_none_or(Vec::is_empty), "{arm:#}");
         assert_eq!(arm["failures"], Value::Array(Vec::new()), "{arm:#}");
-        // Each datagram crosses three interfaces of the forwarder, twice counted each where it comes in and goes out.
-        let crossed = arm["metrics"]["ap_packet_count"]["median"].as_f64();
-        assert!(crossed.is_none_or(|count| count > 4000.0), "{arm:#}");
+        // Each packet of the client's interface crosses three interfaces of the forwarder.
+        let median = |figure: &str| arm["metrics"][figure]["median"].as_f64();
+        if let (Some(crossed), Some(sent)) =
+            (median("ap_packet_count"), median("interface_packet_count"))
+        {
+            assert!(crossed >= 3.0 * sent, "{arm:#}");
+        }
     }
 }
 
@@ -147,7 +151,8 @@ fn a_run_killed_at_ten_moments_leaves_the_forwarder_as_it_was() {
         std::thread::sleep(Duration::from_millis(700 + 613 * moment));
         running.signal("KILL");
         let _killed = running.finish(LONG);
-        assert!(until(LONG, || appliance.state() == before), "{}", appliance.state());
+        let is_restored = until(LONG, || appliance.state() == before);
+        assert!(is_restored, "before:\n{before}\nafter:\n{}", appliance.state());
         let journals =
             fs::read_dir(appliance.folder().join("state")).into_iter().flatten().flatten();
         for place in journals.map(|entry| entry.path()).filter(|path| path.is_dir()) {
@@ -170,7 +175,7 @@ fn a_plan_of_the_forwarder_and_switches_beside_it_are_proved_through_it() {
     let args =
         ["tune", "prove", &plan, "--near", &near, "--far", &far, "--at", &at, "--switch", hooks];
     let more =
-        ["--load", "ping", "--arms", "alone", "--time", "30s", "--max-blocks", "6", "--json"];
+        ["--load", "ping", "--arms", "alone", "--time", "100s", "--max-blocks", "6", "--json"];
     let document = json(appliance.wirepath(&[&args[..], &more].concat()));
     assert_eq!(appliance.state(), before);
     let whole = arm(&document, "plan")["switches"].as_array().unwrap();

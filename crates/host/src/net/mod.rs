@@ -15,6 +15,7 @@ pub mod nftables;
 mod packet_sockets;
 mod qdisc;
 mod route;
+mod route_entry;
 mod rss;
 mod rules;
 mod snmp;
@@ -44,6 +45,7 @@ pub use qdisc::{
     set_root_fifo, set_root_qdisc,
 };
 pub use route::{Resolved, Route, add_default_route, neighbour, resolve, route_by, route_to};
+pub use route_entry::{RouteEntry, RouteMetric, route_entry, routes_by, set_route_metric};
 pub use rss::{FlowKind, hash_fields, rss_table, set_hash_fields, set_rss_table};
 pub use rules::{FlowRule, delete_flow_rule, flow_rules, insert_flow_rule};
 pub use snmp::{snmp_counter, snmp_table, snmp6_counter};

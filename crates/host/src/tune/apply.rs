@@ -19,7 +19,7 @@ use super::registry;
 use super::rollback::{self, boot_id, rollback};
 use super::store::{JournalStore, JournalStoreError, Lock};
 use super::system::System;
-use super::target::Target;
+use super::target::{Scope, Target};
 use super::value::Value;
 use crate::text::chain;
 
@@ -271,7 +271,8 @@ pub(super) fn entries(system: &System, plan: &Plan, ready: &[ReadyStep]) -> Vec<
     let steps: HashSet<(&str, &Target)> =
         ready.iter().map(|step| (step.knob.id(), &step.target)).collect();
     for interface in interfaces {
-        for knob in registry::all() {
+        // No setting of an interface changes the metrics of its routes.
+        for knob in registry::all().into_iter().filter(|knob| knob.scope() != Scope::Route) {
             let targets = registry::targets(knob, system, Some(interface)).unwrap_or_default();
             for target in targets {
                 let is_listed = steps.contains(&(knob.id(), &target));

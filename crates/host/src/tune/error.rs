@@ -25,6 +25,8 @@ pub enum KnobError {
          the host's value applies"
     )]
     HostOnly { knob: String },
+    #[error("{knob} of {target} could not be restored exactly, and is not changed: {why}")]
+    Inexact { knob: String, target: Target, why: &'static str },
     #[error("{target} has no value to read")]
     Unreadable { target: Target },
     #[error("there is no {target} here")]
@@ -88,6 +90,7 @@ impl KnobError {
             KnobError::NotOffered { .. }
                 | KnobError::HostOnly { .. }
                 | KnobError::NoTarget { .. }
+                | KnobError::Inexact { .. }
                 | KnobError::Net(NetError::Unsupported { .. } | NetError::NoInterface { .. })
         )
     }

@@ -40,6 +40,8 @@ pub enum Kept<T = String> {
     NetFile { file: T, value: T },
     /// Parameters of ethtool(8) for the plan's interface.
     Ethtool { what: Ethtool, words: Vec<(T, T)> },
+    /// Metric of a route of the plan's interface: a word of ip-route(8) and its value.
+    Route { destination: T, is_ipv6: bool, table: u32, word: &'static str, value: T },
     /// Words of tc-qdisc(8) after `root`, for the plan's interface.
     Qdisc { words: T },
 }
@@ -66,6 +68,10 @@ impl Kept {
                     .map(|(name, value)| Some((text(name)?, text(value)?)))
                     .collect::<Option<_>>()?,
             },
+            Kept::Route { destination, is_ipv6, table, word, value } => {
+                let (destination, value) = (text(destination)?, text(value)?);
+                Kept::Route { destination, is_ipv6, table, word, value }
+            }
             Kept::Qdisc { words } => Kept::Qdisc { words: text(words)? },
         })
     }
@@ -129,6 +135,12 @@ pub trait Knob: Debug + Sync {
     /// without setting it.
     fn probe_at(&self, system: &System, target: &Target) -> Result<(), KnobError>;
 
+    /// Refuses a value of the knob's format that cannot be set at a target, or could not be restored, as far as this can
+    /// be determined without setting it.
+    fn accepts_at(&self, _: &System, _: &Target, _: &Value) -> Result<(), KnobError> {
+        Ok(())
+    }
+
     /// True if setting it may change other knobs of the same interface: a new number of channels
     /// resets the steering of its queues.
     fn disturbs(&self) -> bool {
@@ -190,6 +202,17 @@ impl dyn Knob + '_ {
     pub fn probe(&self, system: &System, target: &Target) -> Result<(), KnobError> {
         self.check_target(target)?;
         self.probe_at(system, target)
+    }
+
+    /// Succeeds if it can be set to a value, as far as this can be determined without setting it.
+    pub fn probe_value(
+        &self,
+        system: &System,
+        target: &Target,
+        value: &Value,
+    ) -> Result<(), KnobError> {
+        self.probe(system, target)?;
+        self.accepts_at(system, target, value)
     }
 
     /// Sets a value and reads it back.

@@ -257,6 +257,25 @@ impl Plan {
         }
     }
 
+    /// Adds the settings of another plan for the same place: those that this one does not have.
+    #[must_use]
+    pub fn and(mut self, other: Plan) -> Self {
+        let has = |plan: &Plan, step: &Step| {
+            plan.steps.iter().any(|own| own.knob == step.knob && own.target == step.target)
+        };
+        for step in other.steps {
+            if !has(&self, &step) {
+                self.steps.push(step);
+            }
+        }
+        for left_out in other.left_out {
+            if !self.left_out.contains(&left_out) {
+                self.left_out.push(left_out);
+            }
+        }
+        self
+    }
+
     fn check_step(&self, step: &Step) -> Result<(), StepError> {
         if matches!(step.target, Target::Command(_)) {
             return Err(StepError::Command);
@@ -435,7 +454,7 @@ impl Step {
             let (target, seen, now) = (ready.target, self.seen.clone(), ready.before);
             return Err(StepError::Changed { target, seen, now });
         }
-        knob.probe(system, &self.target)?;
+        knob.probe_value(system, &self.target, &self.value)?;
         Ok(ready)
     }
 }

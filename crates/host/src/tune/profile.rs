@@ -22,6 +22,8 @@ pub enum Profile {
     Throughput,
     /// High packet rates through this machine.
     Forwarding,
+    /// Requests over TCP to a program of this machine.
+    Service,
 }
 
 impl Profile {
@@ -30,6 +32,7 @@ impl Profile {
             Profile::Latency => "latency",
             Profile::Throughput => "throughput",
             Profile::Forwarding => "forwarding",
+            Profile::Service => "service",
         }
     }
 }
@@ -46,6 +49,10 @@ pub struct Wanted<'a> {
 /// Maximum socket buffer of the throughput profile, bytes.
 const SOCKET_BYTES: i64 = 16 << 20;
 const FLOWS: i64 = 32_768;
+/// Backlog of listeners of the service profile: the kernel's own since Linux 5.4.
+const LISTEN_BACKLOG: i64 = 4096;
+/// Unsent bytes of a connection of the service profile.
+const UNSENT_BYTES: i64 = 131_072;
 
 /// Makes a plan without changing anything.
 ///
@@ -63,6 +70,7 @@ pub fn plan(system: &System, wanted: Wanted<'_>) -> Result<Plan, PlanError> {
         Profile::Latency => planner.latency(&online),
         Profile::Throughput => planner.throughput(&online),
         Profile::Forwarding => planner.forwarding(&online),
+        Profile::Service => planner.service(),
     }
     let (steps, left_out) = (planner.steps, planner.left_out);
     Ok(Plan {
@@ -182,6 +190,30 @@ impl Planner<'_> {
             self.wish(knob, why, |_, _| Some("0".into()));
         }
         self.wish("governor", "work is done at full frequency", |_, _| Some("performance".into()));
+    }
+
+    /// Settings that help some services and harm others: candidates for a proof.
+    fn service(&mut self) {
+        self.wish(
+            "somaxconn",
+            "to be proved: a burst of connections waits for accept()",
+            |_, now| at_least(now, LISTEN_BACKLOG),
+        );
+        let why = "to be proved: data that is not sent yet stays in the program, which can still choose what goes first";
+        self.wish("tcp-notsent-lowat", why, |_, now| at_most(now, UNSENT_BYTES));
+        let control = registry::find("tcp-congestion-control")
+            .and_then(|knob| knob.read(self.system, &Target::Netns).ok());
+        if control.is_some_and(|name| name.as_str() == "bbr") {
+            self.leave_out(
+                "tcp-slow-start-after-idle",
+                "bbr, the congestion control here, ignores it",
+            );
+        } else {
+            let why = "to be proved: a connection that was idle answers with the window that it had before";
+            self.wish("tcp-slow-start-after-idle", why, |_, _| Some("0".into()));
+            let why = "to be proved: bbr does not take a lost packet for a full path";
+            self.wish("tcp-congestion-control", why, |_, _| Some("bbr".into()));
+        }
     }
 
     /// Settings for high packet rates.
@@ -355,7 +387,7 @@ impl Planner<'_> {
         else {
             return Ok(());
         };
-        match knob.probe(self.system, &target) {
+        match knob.probe_value(self.system, &target, &value) {
             // The plan may be applied with more privileges than it is made; root has none to gain.
             Err(error) if !error.is_denied() || sys::capability::effective_uid() == 0 => {
                 return Err(error);
@@ -382,6 +414,12 @@ fn at_once(now: &str) -> Option<String> {
     });
     let quick = quick.collect::<Vec<_>>().join(" ");
     (!quick.is_empty()).then_some(quick)
+}
+
+/// Returns the smaller of `now` and `most`.
+fn at_most(now: &str, most: i64) -> Option<String> {
+    let now: i64 = now.parse().ok()?;
+    Some(now.min(most).to_string())
 }
 
 /// Returns the larger of `now` and `least`.

@@ -4,7 +4,7 @@ use super::error::KnobError;
 use super::knob::Knob;
 use super::knobs;
 use super::system::System;
-use super::target::{Scope, Target};
+use super::target::{RouteTarget, Scope, Target};
 
 /// All knobs, those that disturb others first; plans keep this order.
 pub fn all() -> Vec<&'static dyn Knob> {
@@ -69,7 +69,8 @@ pub fn targets(
             .map(|queue| Target::TxQueue(name.to_owned(), queue))
             .collect(),
         (Scope::Irq, Some(name)) => system.irqs(name).into_iter().map(Target::Irq).collect(),
-        (Scope::Interface | Scope::RxQueue | Scope::TxQueue | Scope::Irq, None)
+        (Scope::Route, Some(name)) => RouteTarget::all(system, name)?,
+        (Scope::Interface | Scope::RxQueue | Scope::TxQueue | Scope::Irq | Scope::Route, None)
         | (Scope::Command, _) => Vec::new(),
     })
 }

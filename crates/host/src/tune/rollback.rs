@@ -395,7 +395,7 @@ impl Restored<'_> {
         self.failure = failure;
     }
 
-    /// True if it could not be set because its queue no longer exists, or the interrupt has no handler.
+    /// True if it could not be set because its queue or route no longer exists, or the interrupt has no handler.
     fn is_gone(&self) -> bool {
         let Some((_, system, target)) = self.reach() else {
             return false;
@@ -404,6 +404,7 @@ impl Restored<'_> {
             Target::RxQueue(name, queue) => system.lacks(&format!("{name}/queues/rx-{queue}")),
             Target::TxQueue(name, queue) => system.lacks(&format!("{name}/queues/tx-{queue}")),
             Target::Irq(irq) => system.irq_action(*irq).is_some_and(|action| action.is_empty()),
+            Target::Route(route) => route.is_gone(system),
             _ => false,
         }
     }

@@ -27,13 +27,13 @@ pub enum SwitchError {
     #[error("every setting already has its planned value")]
     Nothing,
     #[error("{knob} of {target} was changed by another process to {found}, from {expected}")]
-    Foreign { knob: &'static str, target: Target, expected: Value, found: Value },
+    Foreign { knob: &'static str, target: Box<Target>, expected: Value, found: Value },
     #[error("{knob} of {target} cannot be switched")]
     Step {
         knob: &'static str,
-        target: Target,
+        target: Box<Target>,
         #[source]
-        source: KnobError,
+        source: Box<KnobError>,
     },
     #[error("cannot write the journal")]
     Journal(#[source] io::Error),
@@ -196,7 +196,7 @@ impl SwitchedPlan {
             let found = knob.read(&self.system, target);
             let found = found.map_err(|source| failed(*knob, target, source))?;
             if !knob.format().agrees(expected.as_str(), found.as_str()) {
-                let (target, expected) = (target.clone(), expected.clone());
+                let (target, expected) = (Box::new(target.clone()), expected.clone());
                 return Err(SwitchError::Foreign { knob: knob.id(), target, expected, found });
             }
         }
@@ -239,7 +239,8 @@ fn set(system: &System, step: &SwitchedStep, value: &Value) -> Result<(), Switch
 }
 
 fn failed(knob: &'static dyn Knob, target: &Target, source: KnobError) -> SwitchError {
-    SwitchError::Step { knob: knob.id(), target: target.clone(), source }
+    let (target, source) = (Box::new(target.clone()), Box::new(source));
+    SwitchError::Step { knob: knob.id(), target, source }
 }
 
 impl From<JournalStoreError> for SwitchError {

@@ -6,6 +6,8 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+pub use super::route_target::RouteTarget;
+
 /// Kind of target that a knob has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -16,6 +18,8 @@ pub enum Scope {
     Interface,
     RxQueue,
     TxQueue,
+    /// A route by an interface.
+    Route,
     /// An interrupt of an interface.
     Irq,
     Cpu,
@@ -31,6 +35,7 @@ impl fmt::Display for Scope {
             Scope::Interface => "interface",
             Scope::RxQueue => "receive queue",
             Scope::TxQueue => "transmit queue",
+            Scope::Route => "route",
             Scope::Irq => "interrupt",
             Scope::Cpu => "CPU",
             Scope::Command => "pair of commands",
@@ -41,7 +46,7 @@ impl fmt::Display for Scope {
 /// One place where a knob can be set.
 ///
 /// Notation in plans and journals: `host`, `netns`, `interface eth0`, `queue eth0 rx-0`,
-/// `irq 24`, `cpu 3`, `command hooks`. Interfaces cannot have blanks in their names.
+/// `route 10.0.0.0/8 dev eth0`, `irq 24`, `cpu 3`, `command hooks`. Interfaces cannot have blanks in their names.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(try_from = "String", into = "String")]
@@ -54,6 +59,7 @@ pub enum Target {
     Interface(String),
     RxQueue(String, u32),
     TxQueue(String, u32),
+    Route(RouteTarget),
     Irq(u32),
     Cpu(u32),
     /// A pair of commands of the user, by its name; they run in the namespace of the plan.
@@ -63,7 +69,7 @@ pub enum Target {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
     "invalid target {0:?}: write host, netns, interface NAME, queue NAME rx-N, queue NAME tx-N, \
-     irq N, cpu N or command NAME"
+     route PREFIX dev NAME, irq N, cpu N or command NAME"
 )]
 pub struct InvalidTarget(String);
 
@@ -75,6 +81,7 @@ impl Target {
             Target::Interface(_) => Scope::Interface,
             Target::RxQueue(..) => Scope::RxQueue,
             Target::TxQueue(..) => Scope::TxQueue,
+            Target::Route(_) => Scope::Route,
             Target::Irq(_) => Scope::Irq,
             Target::Cpu(_) => Scope::Cpu,
             Target::Command(_) => Scope::Command,
@@ -87,6 +94,7 @@ impl Target {
             Target::Interface(name) | Target::RxQueue(name, _) | Target::TxQueue(name, _) => {
                 Some(name)
             }
+            Target::Route(route) => Some(&route.interface),
             _ => None,
         }
     }
@@ -96,6 +104,9 @@ impl Target {
             Target::Interface(_) => Target::Interface(name.to_owned()),
             Target::RxQueue(_, queue) => Target::RxQueue(name.to_owned(), *queue),
             Target::TxQueue(_, queue) => Target::TxQueue(name.to_owned(), *queue),
+            Target::Route(route) => {
+                Target::Route(RouteTarget { interface: name.to_owned(), ..route.clone() })
+            }
             other => other.clone(),
         }
     }
@@ -114,6 +125,7 @@ impl fmt::Display for Target {
             Target::Interface(name) => write!(f, "interface {name}"),
             Target::RxQueue(name, queue) => write!(f, "queue {name} rx-{queue}"),
             Target::TxQueue(name, queue) => write!(f, "queue {name} tx-{queue}"),
+            Target::Route(route) => write!(f, "route {route}"),
             Target::Irq(irq) => write!(f, "irq {irq}"),
             Target::Cpu(cpu) => write!(f, "cpu {cpu}"),
             Target::Command(name) => write!(f, "command {name}"),
@@ -156,6 +168,9 @@ impl FromStr for Target {
                 Some(("tx", queue)) => Ok(Target::TxQueue(name(interface)?, number(queue)?)),
                 _ => Err(wrong()),
             },
+            ["route", ref route @ ..] => {
+                RouteTarget::parse(route).map(Target::Route).ok_or_else(wrong)
+            }
             ["irq", irq] => Ok(Target::Irq(number(irq)?)),
             ["cpu", cpu] => Ok(Target::Cpu(number(cpu)?)),
             ["command", name] if is_command_name(name) => Ok(Target::Command(name.to_owned())),
@@ -191,6 +206,9 @@ mod tests {
             Target::Interface(name()),
             Target::RxQueue(name(), 0),
             Target::TxQueue(name(), 12),
+            "route default dev eth0.7".parse().unwrap(),
+            "route 10.0.0.0/8 dev eth0.7 table 100".parse().unwrap(),
+            "route fd00::/8 dev eth0.7".parse().unwrap(),
             Target::Irq(4_000_000_000),
             Target::Cpu(7),
             Target::Command("hooks.1".into()),
@@ -213,6 +231,18 @@ mod tests {
             "queue eth0 rx-",
             "queue eth0 rx-+1",
             "queue eth0 zx-1",
+            "route",
+            "route default",
+            "route default dev",
+            "route default dev a/b",
+            "route 10.0.0.0 dev eth0",
+            "route 10.0.0.1/8 dev eth0",
+            "route 10.0.0.0/33 dev eth0",
+            "route 10.0.0.0/+8 dev eth0",
+            "route fd00::1/8 dev eth0",
+            "route default dev eth0 table x",
+            "route default dev eth0 table 0",
+            "route default dev eth0 via 10.0.0.1",
             "irq -1",
             "irq 1 2",
             "cpu 4294967296",

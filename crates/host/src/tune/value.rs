@@ -69,12 +69,19 @@ pub enum ValueFormat {
     Numbers {
         count: usize,
     },
+    /// First and last number of a range, separated by white space, such as `ip_local_port_range`.
+    Range {
+        min: i64,
+        max: i64,
+    },
     /// CPUs or queues as the kernel's mask: hexadecimal words of 32 bits, highest first.
     Mask,
     /// `on` or `off`.
     Switch,
     /// One of these words; any word when the list is empty.
     Word(&'static [&'static str]),
+    /// Name of a part of the kernel: at most 15 letters, digits, `-` and `_`.
+    Name,
     /// `name=value` pairs of these names, separated by blanks; names left out are not changed.
     Pairs(&'static [&'static str]),
     /// Receive queues in the order of a table that repeats them: `0,1`, or `0x64,1x64` for 64 of each.
@@ -101,6 +108,11 @@ impl ValueFormat {
                 let numbers = numbers.filter(|numbers| numbers.len() == count)?;
                 Some(numbers.iter().map(i64::to_string).collect::<Vec<_>>().join(" "))
             }
+            ValueFormat::Range { min, max } => {
+                let (first, last) = text.split_once(char::is_whitespace)?;
+                let (first, last): (i64, i64) = (first.parse().ok()?, last.trim().parse().ok()?);
+                (min <= first && first <= last && last <= max).then(|| format!("{first} {last}"))
+            }
             ValueFormat::Mask => mask_words(text).map(|words| {
                 let words: Vec<_> = words.iter().map(|word| format!("{word:08x}")).collect();
                 words.join(",")
@@ -111,6 +123,7 @@ impl ValueFormat {
                 let is_one = !text.is_empty() && !text.contains(char::is_whitespace);
                 (is_one && (words.is_empty() || words.contains(&text))).then(|| text.to_owned())
             }
+            ValueFormat::Name => is_kernel_name(text).then(|| text.to_owned()),
             ValueFormat::Rules => rules_text(&rules(text)?).ok(),
             ValueFormat::Queues => queues(text).map(|pattern| queues_text(&pattern)),
             ValueFormat::Pairs(names) => {
@@ -144,9 +157,13 @@ impl ValueFormat {
         match self {
             ValueFormat::Number { min, max } => format!("a number from {min} to {max}"),
             ValueFormat::Numbers { count } => format!("{count} numbers"),
+            ValueFormat::Range { min, max } => {
+                format!("two numbers from {min} to {max}, the smaller one first")
+            }
             ValueFormat::Mask => "a mask of CPUs in hexadecimal, such as 3 for CPUs 0 and 1".to_owned(),
             ValueFormat::Switch => "on or off".to_owned(),
             ValueFormat::Command => "a command for a shell".to_owned(),
+            ValueFormat::Name => "a name of at most 15 letters, digits, '-' and '_'".to_owned(),
             ValueFormat::Word([]) => "a word".to_owned(),
             ValueFormat::Word(words) => format!("one of {}", words.join(", ")),
             ValueFormat::Pairs(names) => format!("name=value of {}", names.join(", ")),
@@ -156,6 +173,12 @@ impl ValueFormat {
             ValueFormat::Queues => "queues, such as 0,1,2 or 0x64,1x64".to_owned(),
         }
     }
+}
+
+/// Source: net/tcp.h, TCP_CA_NAME_MAX of 16 bytes with the zero at its end.
+fn is_kernel_name(text: &str) -> bool {
+    (1..16).contains(&text.len())
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
 }
 
 /// Splits `a=1 b=2`; `None` if a word is no pair.
@@ -317,11 +340,26 @@ mod tests {
     }
 
     #[test]
+    fn names_have_no_character_that_a_shell_or_a_file_would_read() {
+        for good in ["bbr", "dctcp-v1", "x_2", "123456789012345"] {
+            assert_eq!(ValueFormat::Name.canonical(good).as_deref(), Some(good));
+        }
+        for bad in ["", "1234567890123456", "a b", "a;b", "../x", "a.b", "\u{e9}", "a\"", "$(x)"] {
+            assert_eq!(ValueFormat::Name.canonical(bad), None, "{bad:?}");
+        }
+    }
+
+    #[test]
     fn numbers_are_range_checked_and_values_are_one_line() {
         let percent = ValueFormat::Number { min: 0, max: 100 };
         assert_eq!(percent.canonical(" 007 ").as_deref(), Some("7"));
         assert!(["-1", "101", "1.0", "", "1e1"].iter().all(|t| percent.canonical(t).is_none()));
         assert!(ValueFormat::Numbers { count: 3 }.agrees("1 2 3", "1\t2\t3"));
+        let ports = ValueFormat::Range { min: 1, max: 65_535 };
+        assert!(ports.agrees("1024 65535", "1024\t65535"));
+        for bad in ["", "1024", "0 9", "9 8", "1 65536", "1 2 3", "1,2", "a 2"] {
+            assert_eq!(ports.canonical(bad), None, "{bad:?}");
+        }
         assert!(Value::new("4096\t131072\t6291456").is_some());
         assert!(Value::new("1\n2").is_none() && Value::new("x".repeat(5000)).is_none());
     }

@@ -91,7 +91,7 @@ fn step(
     if knob.format().agrees(value.as_str(), seen.as_str()) {
         return Ok(None);
     }
-    knob.probe(system, target).map_err(|error| chain(&error))?;
+    knob.probe_value(system, target, &value).map_err(|error| chain(&error))?;
     let (knob, target, reason) = (id.clone(), target.clone(), reason.to_owned());
     Ok(Some(Step { knob, target, seen, value, reason }))
 }

@@ -114,6 +114,14 @@ pub(crate) fn another(knob: &dyn Knob, now: &str) -> String {
             .map(|word| (word.parse::<i64>().unwrap() + 1).to_string())
             .collect::<Vec<_>>()
             .join(" "),
+        // In a namespace of the tests, `reno` is allowed always.
+        ("tcp-congestion-control" | "route-congestion-control", _) => {
+            if now == "reno" { "bbr" } else { "reno" }.into()
+        }
+        (_, ValueFormat::Range { .. }) => {
+            let (first, last) = now.split_once(char::is_whitespace).unwrap();
+            format!("{} {last}", first.parse::<i64>().unwrap() + 1)
+        }
         (_, ValueFormat::Mask) => if now.ends_with('1') { "2" } else { "1" }.into(),
         (_, ValueFormat::Switch) => if now == "on" { "off" } else { "on" }.into(),
         (id, _) => unreachable!("{id} has no other value"),

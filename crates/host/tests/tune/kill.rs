@@ -83,6 +83,7 @@ fn plan(bench: &Bench) -> Plan {
         ("udp-rmem-min", "netns", "8192"),
         ("tcp-rmem", "netns", "4096 200000 6291456"),
         ("ip-early-demux", "netns", "0"),
+        ("route-initcwnd", "route 10.77.0.0/24 dev wp-near", "20"),
     ])
 }
 

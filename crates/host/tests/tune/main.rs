@@ -3,9 +3,12 @@
 mod apply;
 mod bench;
 mod commands;
+mod effects;
+mod exports;
 mod host_wide;
 mod identity;
 mod inside;
 mod kill;
 mod profile;
+mod routes;
 mod scoped;

@@ -15,7 +15,7 @@ const SLICE: Duration = Duration::from_millis(500);
 /// Longest wash-out: a longer lag cannot be told from an effect.
 const WASHOUT_NS_MAX: u64 = 10_000_000_000;
 
-/// What the baseline gave.
+/// Figures of the baseline.
 pub(super) struct Baseline {
     pub(super) record: LiveBaseline,
     pub(super) points: Vec<PlaceboPoint>,

@@ -3,9 +3,9 @@
 //! A setting is switched on and off in short periods. An on-period and an off-period make a **pair**, whose order a fair coin
 //! decides: then the sign of the pair's difference is a coin as well if the setting does nothing, whatever else goes on in the
 //! machine and however its noise is correlated. Alternation has no such guarantee: a job every two periods fooled it in 97 % of
-//! simulated runs. The pair is the unit, and [`RankBets`](bets::RankBets) judge it at every look.
+//! simulated runs. The pair is the unit, and rank-weighted bets judge it at every look.
 //!
-//! The coin does not see effects that outlast a period (carry-over) or a guard that ends only on-periods; [`checks`] and the rule
+//! The coin does not see effects that outlast a period (carry-over) or a guard that ends only on-periods; its checks and the rule
 //! for tripped periods ([`LivePeriod::trip`]) are for those.
 
 mod bets;

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::limits::{RequestError, TIME_MAX, nanoseconds_if_given};
 use super::replay::ReplayRequest;
-use crate::TwoHosts;
+use crate::{TwoHosts, WireSpec};
 
 /// Largest rate, datagrams per second.
 const RATE_PPS_MAX: u64 = 10_000_000;
@@ -45,6 +45,9 @@ pub struct LoadRequest {
     /// Tag of the frames, 16 bits of priority and VLAN.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vlan_tag: Option<u16>,
+    /// Wire with distance between the ends of a lab: `delay=20ms,rate=100mbit,loss=0.1%`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wire: Option<WireSpec>,
     /// Far end on another host; `None` for a lab.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub far: Option<TwoHosts>,

@@ -6,6 +6,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
+use crate::WireSpec;
+
 /// An experiment that cannot be read.
 #[derive(Debug, Error)]
 pub enum ProgramsError {
@@ -114,6 +116,10 @@ pub struct Programs {
     /// Queues of each interface of the lab. Default: 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queues: Option<u32>,
+    /// Wire with distance between the ends of the lab: `delay=20ms,rate=100mbit,buffer=1bdp,loss=0.1%`. The delay is that
+    /// of one way.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wire: Option<WireSpec>,
     /// CPUs of the client, such as 0-3. Default: the first half.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub near_cpus: Option<String>,

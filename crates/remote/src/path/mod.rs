@@ -10,7 +10,7 @@ mod report;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use model::{Load, Support};
+use model::{Load, Support, WireSpec};
 use serde::{Deserialize, Serialize};
 
 pub use self::caller::{far_path, path_program};
@@ -124,6 +124,9 @@ pub struct RequestedLoad {
     pub ipv6: bool,
     /// Tag of the frames; `None` without one.
     pub vlan_tag: Option<u16>,
+    /// Wire with distance of a lab; `None` without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wire: Option<WireSpec>,
 }
 
 impl From<&Load> for RequestedLoad {
@@ -135,6 +138,7 @@ impl From<&Load> for RequestedLoad {
             trial_ns: load.trial.as_nanos().try_into().unwrap_or(u64::MAX),
             ipv6: load.ipv6,
             vlan_tag: load.vlan_tag,
+            wire: load.wire.clone(),
         }
     }
 }
@@ -148,6 +152,7 @@ impl From<RequestedLoad> for Load {
             trial: Duration::from_nanos(load.trial_ns),
             ipv6: load.ipv6,
             vlan_tag: load.vlan_tag,
+            wire: load.wire,
             far: None,
         }
     }

@@ -20,7 +20,7 @@ pub struct LivePage {
     pub rows: Vec<LiveRow>,
     /// Settings: what, without, with.
     pub settings: Vec<[String; 3]>,
-    /// What the run did, in few words each.
+    /// Facts of the run, in few words each.
     pub facts: Vec<(String, String)>,
     pub absent: Vec<(String, String)>,
     /// Trips: time, arm, reason, undone after.

@@ -23,6 +23,7 @@ mod title;
 mod traffic;
 mod trust;
 mod watch;
+mod wire;
 
 use model::{Decision, Gate, GateAnswer, MetricOutcome, Outcome, Verdict};
 

@@ -41,7 +41,8 @@ pub(super) fn line(outcome: &Outcome) -> String {
     let carry_over = carry_over.map(|check| brief_trial_before(check, outcome.schedule.settle));
     let ticks = outcome.trust.ticks_of(name).map(|ticks| steps(ticks, outcome, name));
     let starts = super::starts(&outcome.trust.starts, outcome.blocks);
-    let parts = [Some(extent), Some(floor), finds, carry_over, ticks, starts];
+    let wire = super::wire::line(outcome);
+    let parts = [Some(extent), Some(floor), finds, carry_over, ticks, starts, wire];
     parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
 }
 

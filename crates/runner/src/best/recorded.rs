@@ -87,6 +87,7 @@ impl<'a> Recorded<'a> {
             stored_ns: Cell::new(before.front().map(began_ns)),
             now: Continued::after(before.back(), begun),
         });
+        session.seed(seed.wrapping_add(before.len() as u64));
         let (session, next) = (SessionTrials(session), before.len() as u32);
         let stop = runner.stop;
         Ok(Recorded { stop, session, before, clock, seed, into, next, fault: None })

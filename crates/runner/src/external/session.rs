@@ -174,7 +174,16 @@ mod tests {
 
     fn load() -> Load {
         let (kind, trial) = ("l".to_owned(), Duration::from_millis(10));
-        Load { kind, size_bytes: 0, rate_pps: 0, trial, ipv6: false, vlan_tag: None, far: None }
+        Load {
+            kind,
+            size_bytes: 0,
+            rate_pps: 0,
+            trial,
+            ipv6: false,
+            vlan_tag: None,
+            wire: None,
+            far: None,
+        }
     }
 
     static RUNNING: AtomicBool = AtomicBool::new(false);

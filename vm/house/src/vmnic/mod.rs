@@ -90,6 +90,7 @@ fn load(kind: &str, trial: Duration) -> Load {
         trial,
         ipv6: false,
         vlan_tag: None,
+        wire: None,
         far: None,
     }
 }

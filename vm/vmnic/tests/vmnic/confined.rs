@@ -88,6 +88,7 @@ fn served(arm: &Arm) -> Option<ServedGuest> {
         trial: Duration::ZERO,
         ipv6: false,
         vlan_tag: None,
+        wire: None,
         far: None,
     };
     let support = Vmnic.support(arm, &load);

@@ -20,6 +20,7 @@ fn load(kind: &str) -> Load {
         trial: Duration::from_millis(60),
         ipv6: false,
         vlan_tag: None,
+        wire: None,
         far: None,
     }
 }

@@ -30,6 +30,7 @@ fn arms(plan: &ArmPlan) -> Vec<Arm> {
         trial: std::time::Duration::ZERO,
         ipv6: false,
         vlan_tag: None,
+        wire: None,
         far: None,
     };
     let arms =

@@ -65,7 +65,9 @@ fn settings(view: &Evidence, notes: &mut Notes<'_>) {
     }
     for (knob, least) in ROOM.iter().chain(BACKLOG) {
         let Some(now) = number(knob, notes).filter(|now| now < least) else { continue };
-        if view.profile.is_none() {
+        // The buffers of TCP grow by themselves up to limits of their own.
+        let is_of_datagrams = ROOM.iter().any(|(room, _)| *room == *knob);
+        if view.profile.is_none() || view.is_for(Profile::Service) && is_of_datagrams {
             continue;
         }
         let name = format!("net.core.{}", knob.replace('-', "_"));

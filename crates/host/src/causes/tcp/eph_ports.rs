@@ -9,6 +9,7 @@ use crate::causes::Cause;
 use crate::causes::evidence::Evidence;
 use crate::causes::finding::{Confidence, Notes, Severity, finding};
 use crate::net::{TcpSocket, TcpState};
+use crate::tune::Target;
 
 pub(super) const CAUSE: Cause = Cause {
     title: "No local port is left for connections to one destination",
@@ -83,8 +84,7 @@ fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
                 format!("{prefix}sysctl -w net.ipv4.ip_local_port_range='{low} {high}'"),
             )
         };
-        notes.find(
-            finding(
+        let found = finding(
                 severity,
                 format!(
                     "{} of {size} local ports are in use from {from} to {to} ({program}, {waiting} in TIME-WAIT): {is_left}",
@@ -102,7 +102,10 @@ fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
             )
             .effect("connections are made again")
             .risk("a range that begins at 1024 covers ports of services: reserve those (ip_local_reserved_ports)")
-            .change(change, undo),
-        );
+            .change(change, undo);
+        let is_waiting = waiting * 2 > ports.len();
+        let found =
+            if is_waiting { found.setting("tcp-tw-reuse", &Target::Netns, "1") } else { found };
+        notes.find(found.setting("ip-local-port-range", &Target::Netns, "1024 65535"));
     }
 }

@@ -4,6 +4,7 @@ use super::connections::{Connection, connections, is_internal, listed, name, siz
 use crate::causes::Cause;
 use crate::causes::evidence::{Evidence, Window};
 use crate::causes::finding::{Confidence, Notes, Severity, finding};
+use crate::tune::Target;
 
 pub(super) const CAUSE: Cause = Cause {
     title: "After a pause, the congestion window starts again at 10 segments",
@@ -84,7 +85,8 @@ fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
         )
         .effect("a burst after a pause is sent at the rate of the one before")
         .risk("a burst into a path that has become slower meanwhile may be lost")
-        .change(set(0), set(1)),
+        .change(set(0), set(1))
+        .setting("tcp-slow-start-after-idle", &Target::Netns, "0"),
     );
 }
 

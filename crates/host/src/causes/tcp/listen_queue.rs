@@ -4,6 +4,7 @@ use crate::causes::Cause;
 use crate::causes::evidence::Evidence;
 use crate::causes::finding::{Notes, finding};
 use crate::net::TcpSocket;
+use crate::tune::Target;
 
 pub(super) const CAUSE: Cause = Cause {
     title: "The accept queue of a server is full, and further connections are dropped",
@@ -83,5 +84,10 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
             "the program's previous setting".to_owned(),
         )
     };
-    notes.find(found.change(change, undo));
+    let found = found.change(change, undo);
+    notes.find(if is_limited_by_host {
+        found.setting("somaxconn", &Target::Netns, "4096")
+    } else {
+        found
+    });
 }

@@ -9,6 +9,7 @@ use crate::causes::Cause;
 use crate::causes::evidence::{Evidence, Window};
 use crate::causes::finding::{Confidence, Notes, Severity, finding};
 use crate::net::{TcpSocket, TcpState, TcpTimer};
+use crate::tune::Target;
 
 pub(super) const CAUSE: Cause = Cause {
     title: "A NAT or firewall on the way forgets a connection that is idle, and drops what comes later",
@@ -74,7 +75,8 @@ fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
                 .because(because)
                 .effect("the entry stays, and a dead one is noticed")
                 .risk("a packet a minute for each idle connection")
-                .change(&change.0, &change.1),
+                .change(&change.0, &change.1)
+                .setting("tcp-keepalive-time", &Target::Netns, "60"),
         );
     }
     if forgotten.is_empty() {
@@ -121,6 +123,7 @@ fn exposed(
             .because(because)
             .effect("the entry on a device stays, and a dead connection is noticed")
             .risk("a packet a minute for each idle connection")
-            .change(change, undo),
+            .change(change, undo)
+            .setting("tcp-keepalive-time", &Target::Netns, "60"),
     );
 }

@@ -3,6 +3,7 @@
 use crate::causes::Cause;
 use crate::causes::evidence::{Evidence, Window};
 use crate::causes::finding::{Confidence, Finding, Notes, Severity, finding};
+use crate::tune::Target;
 
 pub(super) const CAUSE: Cause = Cause {
     title: "So many closed sockets still send data that the kernel resets further ones",
@@ -60,7 +61,9 @@ fn judge(window: &Window, most: u64, prefix: &str) -> Option<Finding> {
                     most * 2
                 ),
                 format!("{prefix}sysctl -w net.ipv4.tcp_orphan_retries=0, and sysctl -w net.ipv4.tcp_max_orphans={most}"),
-            ),
+            )
+            .setting("tcp-orphan-retries", &Target::Netns, "2")
+            .setting("tcp-max-orphans", &Target::Netns, (most * 2).to_string()),
     )
 }
 

@@ -7,6 +7,7 @@ use crate::causes::Cause;
 use crate::causes::evidence::{Evidence, Window};
 use crate::causes::finding::{Notes, Severity, finding};
 use crate::net::TcpState;
+use crate::tune::Target;
 
 pub(super) const CAUSE: Cause = Cause {
     title: "The queue of half-open connections of a server is full: SYNs are dropped, or answered with cookies",
@@ -97,7 +98,10 @@ fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
                     "{prefix}sysctl -w net.core.somaxconn={somaxconn} net.ipv4.tcp_max_syn_backlog={backlog} \
                      net.ipv4.tcp_syncookies={syncookies}"
                 ),
-            ),
+            )
+            .setting("somaxconn", &Target::Netns, somaxconn.max(4096).to_string())
+            .setting("tcp-max-syn-backlog", &Target::Netns, backlog.max(4096).to_string())
+            .setting("tcp-syncookies", &Target::Netns, "1"),
     );
 }
 

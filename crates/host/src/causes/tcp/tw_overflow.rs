@@ -3,6 +3,7 @@
 use crate::causes::Cause;
 use crate::causes::evidence::Evidence;
 use crate::causes::finding::{Notes, Severity, finding};
+use crate::tune::Target;
 
 pub(super) const CAUSE: Cause = Cause {
     title: "There are more sockets in TIME-WAIT than tcp_max_tw_buckets: the kernel ends them at once",
@@ -28,6 +29,7 @@ fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
     let waiting = window.latest("sockstat TCP tw").unwrap_or(0);
     let set =
         |value: u64| format!("{}sysctl -w net.ipv4.tcp_max_tw_buckets={value}", evidence.prefix());
+    let larger = most.saturating_mul(4).clamp(4096, i32::MAX as u64);
     let what =
         ended.sentence("sockets did not stay in TIME-WAIT, because there were as many as allowed,");
     let severity = if ended.now > 0 { Severity::Medium } else { Severity::Low };
@@ -44,8 +46,9 @@ fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
             .effect("connections end in order")
             .risk("about 250 bytes of memory for each")
             .change(
-                format!("keep-alive, so that fewer connections end, or {}", set(most.saturating_mul(4).max(4096))),
+                format!("keep-alive, so that fewer connections end, or {}", set(larger)),
                 set(most),
-            ),
+            )
+            .setting("tcp-max-tw-buckets", &Target::Netns, larger.to_string()),
     );
 }

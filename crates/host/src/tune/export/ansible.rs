@@ -13,6 +13,15 @@ pub(super) fn write(source: &Source<'_>, parts: Vec<ExportedFile>) -> Vec<Export
         return Vec::new();
     }
     let (mut tasks, mut handlers) = (Text::default(), Text::default());
+    let unit = line![
+        "sh -c 'systemctl daemon-reload && systemctl enable ",
+        source.label_piece(),
+        "-routes.service && \
+                      systemctl restart ",
+        source.label_piece(),
+        "-routes.service'"
+    ];
+    let mut named = Vec::new();
     for part in &parts {
         let path = plain_path(&part.path);
         let (name, command) = match part.path.components().nth(1) {
@@ -22,8 +31,18 @@ pub(super) fn write(source: &Source<'_>, parts: Vec<ExportedFile>) -> Vec<Export
             Some(folder) if folder.as_os_str() == "tmpfiles.d" => {
                 ("Apply tmpfiles.d", line!["systemd-tmpfiles --create /", path])
             }
+            Some(folder) if matches!(folder.as_os_str().to_str(), Some("systemd" | "wirepath")) => {
+                ("Start the unit of routes", unit.clone())
+            }
             _ => ("Trigger udev", Line::new(&[&TRIGGER])),
         };
+        // `copy` makes no folders, and no package makes this one.
+        if part.path.starts_with("etc/wirepath") {
+            tasks.literal(
+                "    - name: Make /etc/wirepath\n      ansible.builtin.file:\n        path: /etc/wirepath\n        \
+                 state: directory\n        mode: \"0755\"",
+            );
+        }
         tasks
             .line(&line!["    - name: Install /", path])
             .literal("      ansible.builtin.copy:")
@@ -31,6 +50,10 @@ pub(super) fn write(source: &Source<'_>, parts: Vec<ExportedFile>) -> Vec<Export
             .literal("        mode: \"0644\"\n        content: |")
             .block("          ", &part.text)
             .line(&line!["      notify: ", name]);
+        if named.contains(&name) {
+            continue;
+        }
+        named.push(name);
         handlers
             .line(&line!["    - name: ", name])
             .line(&line!["      ansible.builtin.command: ", command]);

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::{ExportedFile, Setting, Source};
-use super::{ansible, link, networkmanager, sysctl, tmpfiles, tuned, udev, unit};
+use super::{ansible, link, networkmanager, routes, sysctl, tmpfiles, tuned, udev, unit};
 
 /// Program that keeps the settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,12 +54,23 @@ impl Form {
             Form::Tuned => &[tuned::write],
             Form::Ansible => {
                 let parts: [Writer; 3] = [sysctl::write, tmpfiles::write, udev::write];
-                let files = parts.iter().filter_map(|write| write(source, settings)).collect();
+                let mut files: Vec<ExportedFile> =
+                    parts.iter().filter_map(|write| write(source, settings)).collect();
+                files.extend(with_starter(source, settings, routes::unit));
                 return ansible::write(source, files);
             }
             Form::Unit => return unit::write(source, settings),
         };
-        writers.iter().filter_map(|write| write(source, settings)).collect()
+        let mut files: Vec<ExportedFile> =
+            writers.iter().filter_map(|write| write(source, settings)).collect();
+        match self {
+            Form::Systemd => files.extend(with_starter(source, settings, routes::unit)),
+            Form::Networkmanager => {
+                files.extend(with_starter(source, settings, routes::dispatcher))
+            }
+            _ => {}
+        }
+        files
     }
 
     /// Commands that make the files take effect now.
@@ -69,7 +80,18 @@ impl Form {
             files.iter().any(|file| file.path.extension().is_some_and(|found| found == ending))
         };
         match self {
-            Form::Networkmanager => vec![format!("sh {label}.nmcli.sh CONNECTION")],
+            Form::Networkmanager => {
+                let mut next = Vec::new();
+                if files.iter().any(|file| file.path.starts_with("etc/NetworkManager")) {
+                    let script = format!("/etc/NetworkManager/dispatcher.d/90-{label}.sh");
+                    next.push(format!("chmod 755 {script}"));
+                    next.push(format!("sh /etc/wirepath/{label}.routes.sh"));
+                }
+                if files.iter().any(|file| !file.path.starts_with("etc")) {
+                    next.push(format!("sh {label}.nmcli.sh CONNECTION"));
+                }
+                next
+            }
             Form::Tuned => {
                 vec![format!("tuned-adm profile {label}"), "tuned-adm verify".to_owned()]
             }
@@ -96,8 +118,22 @@ impl Form {
                 if files.iter().any(|file| file.path.starts_with("etc/tmpfiles.d")) {
                     next.push(format!("systemd-tmpfiles --create {label}.conf"));
                 }
+                if has("service") {
+                    next.push("systemctl daemon-reload".to_owned());
+                    next.push(format!("systemctl enable --now {label}-routes.service"));
+                }
                 next
             }
         }
     }
+}
+
+/// The script of routes and what starts it; nothing if no setting is of a route.
+fn with_starter(
+    source: &Source<'_>,
+    settings: &mut Vec<Setting>,
+    starter: fn(&Source<'_>) -> ExportedFile,
+) -> Vec<ExportedFile> {
+    let script = routes::write(source, settings);
+    script.map_or(Vec::new(), |script| vec![script, starter(source)])
 }

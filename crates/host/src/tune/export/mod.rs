@@ -9,6 +9,7 @@ mod ansible;
 mod form;
 mod link;
 mod networkmanager;
+mod routes;
 mod sysctl;
 mod tmpfiles;
 mod tuned;

@@ -43,7 +43,11 @@ const STEPS: &[(&str, &str, &str)] = &[
         "interface eth1",
         "7:udp4,dst-ip=10.1.0.0/16,queue=1 8:udp4,dst-port=53,queue=drop",
     ),
+    ("route-initcwnd", "route default dev eth1", "20"),
+    ("route-congestion-control", "route fd00::/8 dev eth1 table 100", "bbr"),
     ("rmem-max", "netns", "8388608"),
+    ("ip-local-port-range", "netns", "1024\t65535"),
+    ("tcp-congestion-control", "netns", "bbr"),
     ("tcp-rmem", "netns", "4096\t131072\t6291456"),
     ("sched-rt-runtime", "host", "-1"),
     ("governor", "cpu 1", "performance"),
@@ -93,10 +97,12 @@ fn sysctls_are_lines_of_sysctl_d() {
     assert_eq!(
         text,
         "net.core.rmem_max = 8388608\n\
+         net.ipv4.ip_local_port_range = 1024\t65535\n\
+         net.ipv4.tcp_congestion_control = bbr\n\
          net.ipv4.tcp_rmem = 4096\t131072\t6291456\n\
          kernel.sched_rt_runtime_us = -1\n"
     );
-    assert_eq!(omitted.len(), STEPS.len() - 3);
+    assert_eq!(omitted.len(), STEPS.len() - 5);
 }
 
 #[test]
@@ -150,7 +156,17 @@ fn systemd_has_a_link_file_and_leaves_the_rest_to_udev() {
 #[test]
 fn tuned_collects_the_options_of_a_plugin_and_has_no_queueing_discipline() {
     let (text, omitted) = exported(Form::Tuned, "etc/tuned/wirepath-eth1/tuned.conf");
-    assert_eq!(omitted, ["irq-affinity", "coalescing", "qdisc", "ntuple-rules"]);
+    assert_eq!(
+        omitted,
+        [
+            "irq-affinity",
+            "coalescing",
+            "qdisc",
+            "ntuple-rules",
+            "route-initcwnd",
+            "route-congestion-control"
+        ]
+    );
     assert_eq!(
         text,
         "[main]\n\
@@ -163,6 +179,8 @@ fn tuned_collects_the_options_of_a_plugin_and_has_no_queueing_discipline() {
          txqueuelen=777\n\
          [sysctl]\n\
          net.core.rmem_max=8388608\n\
+         net.ipv4.ip_local_port_range=1024\t65535\n\
+         net.ipv4.tcp_congestion_control=bbr\n\
          net.ipv4.tcp_rmem=4096\t131072\t6291456\n\
          kernel.sched_rt_runtime_us=-1\n\
          [sysfs]\n\
@@ -204,6 +222,25 @@ fn network_manager_gets_properties_of_a_connection() {
     for knob in ["channels", "qdisc", "rmem-max"] {
         assert!(omitted.contains(&knob.to_owned()), "{knob}: {omitted:?}");
     }
+}
+
+#[test]
+fn routes_are_changed_by_a_script_that_systemd_or_network_manager_starts() {
+    let script = "etc/wirepath/wirepath-eth1.routes.sh";
+    for form in [Form::Systemd, Form::Networkmanager] {
+        let (text, omitted) = exported(form, script);
+        let calls = "change -4 254 default initcwnd 20\nchange -6 100 fd00::/8 congctl bbr\n";
+        assert!(text.ends_with(calls) && text.contains("\ninterface=eth1\n"), "{text}");
+        assert!(!omitted.iter().any(|knob| knob.starts_with("route-")), "{omitted:?}");
+    }
+    let (unit, _) = exported(Form::Systemd, "etc/systemd/system/wirepath-eth1-routes.service");
+    assert!(unit.contains("\nExecStart=/bin/sh /etc/wirepath/wirepath-eth1.routes.sh\n"), "{unit}");
+    let path = "etc/NetworkManager/dispatcher.d/90-wirepath-eth1.sh";
+    let (dispatcher, _) = exported(Form::Networkmanager, path);
+    assert!(dispatcher.starts_with("[ \"$1\" = eth1 ] || exit 0\n"), "{dispatcher}");
+    let (playbook, _) = exported(Form::Ansible, "wirepath-eth1.yml");
+    let handlers = playbook.matches("    - name: Start the unit of routes\n").count();
+    assert_eq!(handlers, 1, "{playbook}");
 }
 
 #[test]
@@ -274,6 +311,20 @@ fn assert_reads(file: &ExportedFile, plan: &Plan, about: &str) {
             let mut shell = Command::new("sh").arg("-n").stdin(Stdio::piped()).spawn().unwrap();
             shell.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
             assert!(shell.wait().unwrap().success(), "{about}: {text}");
+            if name.starts_with("etc/wirepath") {
+                let changes = lines().skip_while(|line| *line != "}").skip(1);
+                let is_change =
+                    |line: &str| line.starts_with("change -4 ") || line.starts_with("change -6 ");
+                assert!(changes.into_iter().all(is_change), "{about}: {text}");
+                return;
+            }
+            if name.starts_with("etc/NetworkManager") {
+                assert!(
+                    lines().any(|line| line.starts_with("    exec sh /etc/wirepath/")),
+                    "{text}"
+                );
+                return;
+            }
             let properties = lines().skip_while(|line| !line.starts_with("exec nmcli")).skip(1);
             assert!(
                 properties
@@ -292,7 +343,7 @@ fn assert_reads(file: &ExportedFile, plan: &Plan, about: &str) {
         "yml" => {
             let mut is_content = false;
             for line in lines() {
-                is_content = is_content && line.len() - line.trim_start().len() == 10
+                is_content = is_content && line.len() - line.trim_start().len() >= 10
                     || line.ends_with("content: |");
                 let is_key = line.trim_start_matches([' ', '-']).split_once(':').is_some();
                 assert!(is_content || is_key, "{about}: {line}");

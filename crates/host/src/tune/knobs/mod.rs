@@ -11,9 +11,11 @@ mod napi;
 mod offload;
 mod qdisc;
 mod ring;
+mod route;
 mod rss;
 mod steering;
 mod sysctl;
+mod tcp;
 
 use super::knob::Knob;
 
@@ -32,7 +34,8 @@ pub(super) fn all() -> Vec<&'static dyn Knob> {
     // After the files, which set all instances of an interface.
     knobs.push(&napi::QueueNapi);
     knobs.push(&irq::Affinity);
-    knobs.extend(sysctl::SYSCTLS.iter().map(|knob| knob as &dyn Knob));
+    knobs.extend(sysctl::SYSCTLS.iter().chain(tcp::SYSCTLS).map(|knob| knob as &dyn Knob));
+    knobs.extend(route::METRICS.iter().map(|knob| knob as &dyn Knob));
     knobs.extend([&cpu::Governor as &dyn Knob, &cpu::IdleStates]);
     knobs.extend(cpu::CHOICES.iter().map(|knob| knob as &dyn Knob));
     // Stable sort: otherwise knobs are applied in the order above.

@@ -22,25 +22,33 @@ pub(super) struct Sysctl {
     about: About,
     file: &'static str,
     reaches: Reaches,
+    accepts: Option<Accepts>,
+    note: Option<Note>,
 }
+
+/// Refuses a value that the kernel would not take; the first argument is for the error.
+type Accepts = fn(&Sysctl, &System, &Target, &Value) -> Result<(), KnobError>;
+/// Text for the user after the value was set.
+type Note = fn(&System, &Value) -> Option<String>;
 
 const COUNT: ValueFormat = ValueFormat::Number { min: 0, max: i32::MAX as i64 };
 
 const fn net(id: &'static str, file: &'static str, what: &'static str) -> Sysctl {
-    Sysctl {
-        about: About { id, what, scope: Scope::Netns, format: COUNT },
-        file,
-        reaches: Reaches::AtOnce,
-    }
+    of_netns(id, file, COUNT, what)
+}
+
+pub(super) const fn of_netns(
+    id: &'static str,
+    file: &'static str,
+    format: ValueFormat,
+    what: &'static str,
+) -> Sysctl {
+    let about = About { id, what, scope: Scope::Netns, format };
+    Sysctl { about, file, reaches: Reaches::AtOnce, accepts: None, note: None }
 }
 
 const fn triple(id: &'static str, file: &'static str, what: &'static str) -> Sysctl {
-    let format = ValueFormat::Numbers { count: 3 };
-    Sysctl {
-        about: About { id, what, scope: Scope::Netns, format },
-        file,
-        reaches: Reaches::AtOnce,
-    }
+    of_netns(id, file, ValueFormat::Numbers { count: 3 }, what)
 }
 
 const fn host(
@@ -49,12 +57,21 @@ const fn host(
     format: ValueFormat,
     what: &'static str,
 ) -> Sysctl {
-    Sysctl { about: About { id, what, scope: Scope::Host, format }, file, reaches: Reaches::AtOnce }
+    let about = About { id, what, scope: Scope::Host, format };
+    Sysctl { about, file, reaches: Reaches::AtOnce, accepts: None, note: None }
 }
 
 impl Sysctl {
-    const fn reaching(self, reaches: Reaches) -> Self {
+    pub(super) const fn reaching(self, reaches: Reaches) -> Self {
         Sysctl { reaches, ..self }
+    }
+
+    pub(super) const fn accepting(self, accepts: Accepts) -> Self {
+        Sysctl { accepts: Some(accepts), ..self }
+    }
+
+    pub(super) const fn noting(self, note: Note) -> Self {
+        Sysctl { note: Some(note), ..self }
     }
 }
 
@@ -186,9 +203,23 @@ impl Knob for Sysctl {
     }
 
     fn set_at(&self, system: &System, target: &Target, value: &Value) -> Result<(), KnobError> {
+        self.accepts_at(system, target, value)?;
         system
             .sysctl(target, self.file, |path| system::write(path, value.as_str()))
             .map_err(|source| self.error(system, target, Some(value), source))
+    }
+
+    fn accepts_at(&self, system: &System, target: &Target, value: &Value) -> Result<(), KnobError> {
+        self.accepts.map_or(Ok(()), |accepts| accepts(self, system, target, value))
+    }
+
+    fn settled(
+        &self,
+        system: &System,
+        _: &Target,
+        value: &Value,
+    ) -> Result<Option<String>, KnobError> {
+        Ok(self.note.and_then(|note| note(system, value)))
     }
 
     fn reaches(&self) -> Reaches {
