@@ -10,12 +10,13 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use model::Measurement;
 use sys::child::{Child, ChildPlace};
 use sys::netns::Netns;
 use sys::packet_port::{PacketPort, PortHeader};
 use sys::{socket, tcp};
 use testkit::LONG;
-use wirepath_lab::{DistantPair, End, PairSpec, WireReport};
+use wirepath_lab::{DistantPair, End, PairSpec, WireReport, WireTrials};
 
 fn lab(wire: &str) -> DistantPair {
     lab_of(&PairSpec::default(), wire)
@@ -33,12 +34,13 @@ fn udp_at(end: &End) -> UdpSocket {
     socket
 }
 
-/// Datagrams that arrive until none has for a while: their first four bytes.
+/// Datagrams that arrive until none has for a while after the first: their first four bytes.
 fn numbers(socket: &UdpSocket) -> Vec<u32> {
     let mut all = Vec::new();
     let mut buffer = [0; 2048];
-    socket.set_read_timeout(Some(Duration::from_millis(400))).unwrap();
+    socket.set_read_timeout(Some(LONG)).unwrap();
     while socket.recv(&mut buffer).is_ok() {
+        socket.set_read_timeout(Some(Duration::from_millis(800))).unwrap();
         all.push(u32::from_be_bytes(*buffer.first_chunk().unwrap()));
     }
     all
@@ -290,4 +292,34 @@ fn each_end_forgets_what_connections_before_have_learned() {
         let read = || fs::read_to_string("/proc/sys/net/ipv4/tcp_no_metrics_save").unwrap();
         assert_eq!(end.run(read).unwrap().trim(), "1");
     }
+}
+
+#[test]
+fn trials_of_a_block_have_the_same_losses_and_name_the_congestion_control() {
+    let DistantPair { ends, wire } = lab("delay=100ms,rate=1gbit,buffer=4mb,loss=5%");
+    let mut trials = WireTrials::new(wire);
+    trials.seed(9);
+    let namespaces = [&ends.near, &ends.far].map(|end| (&end.netns, end.load_ip()));
+    let (near, far) = (udp_at(&ends.near), udp_at(&ends.far));
+    near.connect(far.local_addr().unwrap()).unwrap();
+    let trial = |trials: &WireTrials| {
+        let ran = trials.around(
+            namespaces,
+            || {
+                (0..1_000_u32).for_each(|number| drop(near.send(&number.to_be_bytes())));
+                Ok((numbers(&far), Measurement::default()))
+            },
+            |(_, m)| m,
+        );
+        ran.unwrap()
+    };
+    trials.begin_block();
+    let (first, m) = trial(&trials);
+    assert_eq!(trial(&trials).0, first);
+    trials.begin_block();
+    assert_ne!(trial(&trials).0, first, "each block has losses of its own");
+    assert_eq!(m.counters["wire_segment_count"], 1_000);
+    assert_eq!(m.counters["wire_loss_count"], 1_000 - first.len() as u64);
+    let default = fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control").unwrap();
+    assert_eq!(m.mode["tcp_congestion_control"], default.trim());
 }
