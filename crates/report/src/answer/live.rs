@@ -80,6 +80,10 @@ fn changed(judged: &LiveFigure, verdict: &LiveVerdict) -> String {
 
 /// Events per request are said per thousand requests.
 fn count_changed(difference: &CountDifference) -> String {
+    let ends = [Some(difference.mean), difference.low, difference.high];
+    if ends.into_iter().flatten().all(|end| end == 0.0) {
+        return "none in either arm".to_owned();
+    }
     let per_thousand = |value: f64| figure(value.abs() * 1e3);
     let side = |value: f64| if value < 0.0 { "fewer" } else { "more" };
     let within = difference.low.zip(difference.high).map_or(String::new(), |(low, high)| {

@@ -104,6 +104,7 @@ fn rows(proof: &LiveProof) -> Vec<LiveRow> {
                 ratio,
                 verdict: match verdict.verdict {
                     Verdict::Inconclusive => "not decided".to_owned(),
+                    Verdict::NoDifferenceShown => "no difference".to_owned(),
                     verdict => wording::verdict(verdict).to_owned(),
                 },
                 evidence: format!(
