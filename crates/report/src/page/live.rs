@@ -182,8 +182,10 @@ pub(crate) fn arm(arm: LiveArm) -> &'static str {
 }
 
 fn timeline(proof: &LiveProof) -> LiveTimeline {
+    // A figure that is always zero has no picture.
     let is_drawn = |place: &usize| {
-        proof.periods.iter().any(|p| p.values.get(*place).is_some_and(Option::is_some))
+        let mut values = proof.periods.iter().filter_map(|period| *period.values.get(*place)?);
+        values.any(|value| value != 0.0)
     };
     let figures = proof.outcome.figures.iter().enumerate();
     let figures = figures.filter(|(place, _)| is_drawn(place)).take(FIGURES_MAX);
