@@ -298,7 +298,8 @@ fn document(
 ) -> Result<LiveProof, Failure> {
     let stamp = begun.format(format_description!("[year][month][day]-[hour][minute][second]"));
     let stamp = stamp.map_err(failed_by)?;
-    let started = begun.format(&Rfc3339).map_err(failed_by)?;
+    let whole = begun.replace_nanosecond(0).unwrap_or(begun);
+    let started = whole.format(&Rfc3339).map_err(failed_by)?;
     let unique = (begun.unix_timestamp_nanos() / 1000) as u16 ^ std::process::id() as u16;
     Ok(LiveProof {
         document: DOCUMENT,

@@ -59,10 +59,10 @@ const TRIPS_MAX: usize = 20;
 impl LivePage {
     pub fn from_proof(proof: &LiveProof) -> Self {
         let outcome = &proof.outcome;
-        let title = proof
-            .name
-            .clone()
-            .unwrap_or_else(|| format!("Is {} worth it on the running service?", proof.plan));
+        let title = proof.name.clone().unwrap_or_else(|| {
+            let name = proof.plan.rsplit('/').next().unwrap_or(&proof.plan);
+            format!("Is {name} worth it on the running service?")
+        });
         let caption =
             [&proof.service, &proof.id, &proof.started, &proof.version].map(String::as_str);
         LivePage {
