@@ -105,6 +105,7 @@ const HEADINGS: &[(&str, &[&str])] = &[
 
 /// Options that the short help of a command with many options leaves to the long one.
 const RARE: &[&str] = &[
+    "adapter",
     "any-machine",
     "app-cpu",
     "beside",
@@ -115,16 +116,20 @@ const RARE: &[&str] = &[
     "far-address",
     "far-cpu",
     "far-cpus",
+    "feed",
     "grace",
     "ip",
     "max-blocks",
     "min-blocks",
+    "name",
     "near-cpus",
     "no-confirm",
+    "note",
     "port",
     "primary",
     "queue",
     "queues",
+    "rate",
     "ready-within",
     "replay",
     "secret-file",

@@ -45,7 +45,7 @@ const BASELINE_MIN: Duration = Duration::from_secs(15);
     next_help_heading = "On the running service: with --port N, --pid or --unit, and --metric"
 )]
 pub(super) struct LiveArgs {
-    /// Switch the plan on and off on the running service, in random order, under its own traffic; a guard undoes it at once
+    /// Switch the plan on and off on the running service; in random order, under its own traffic: a guard undoes it at once
     /// if requests hang, fail or are slow
     #[arg(long, conflicts_with_all = [
         "arms", "path", "from", "forward", "near", "at", "switch", "load", "size", "rate", "trial", "ip", "vlan", "time",
@@ -54,7 +54,7 @@ pub(super) struct LiveArgs {
     ])]
     pub(super) live: bool,
     /// The service: this process and its children
-    #[arg(long, value_name = "PID", requires = "live", conflicts_with_all = ["port", "unit"])]
+    #[arg(long, hide_short_help = true, value_name = "PID", requires = "live", conflicts_with_all = ["port", "unit"])]
     pid: Option<u32>,
     /// The service: this unit of systemd
     #[arg(long, value_name = "NAME", requires = "live", conflicts_with = "port")]
@@ -63,7 +63,7 @@ pub(super) struct LiveArgs {
     #[arg(long = "for", value_name = "TIME", default_value = "30m", requires = "live", value_parser = parse_duration)]
     run_time: Duration,
     /// Time before it, in which nothing is switched: it tells how long the run has to be
-    #[arg(long, value_name = "TIME", default_value = "3m", requires = "live", value_parser = parse_duration)]
+    #[arg(long, hide_short_help = true, value_name = "TIME", default_value = "3m", requires = "live", value_parser = parse_duration)]
     baseline: Duration,
     /// Undo the plan for the rest of the run if this is shown: 'FIGURE > 2x' or 'errors > 0.1%'; may be repeated
     #[arg(long, value_name = "RULE", requires = "live")]
@@ -78,7 +78,7 @@ pub(super) struct LiveArgs {
     #[arg(long, requires = "live")]
     no_confirm: bool,
     /// Write a page with each period to this file
-    #[arg(long, value_name = "FILE", requires = "live")]
+    #[arg(long, hide_short_help = true, value_name = "FILE", requires = "live")]
     html: Option<PathBuf>,
 }
 
@@ -298,7 +298,8 @@ fn document(
 ) -> Result<LiveProof, Failure> {
     let stamp = begun.format(format_description!("[year][month][day]-[hour][minute][second]"));
     let stamp = stamp.map_err(failed_by)?;
-    let started = begun.format(&Rfc3339).map_err(failed_by)?;
+    let whole = begun.replace_nanosecond(0).unwrap_or(begun);
+    let started = whole.format(&Rfc3339).map_err(failed_by)?;
     let unique = (begun.unix_timestamp_nanos() / 1000) as u16 ^ std::process::id() as u16;
     Ok(LiveProof {
         document: DOCUMENT,

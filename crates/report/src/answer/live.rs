@@ -80,6 +80,10 @@ fn changed(judged: &LiveFigure, verdict: &LiveVerdict) -> String {
 
 /// Events per request are said per thousand requests.
 fn count_changed(difference: &CountDifference) -> String {
+    let ends = [Some(difference.mean), difference.low, difference.high];
+    if ends.into_iter().flatten().all(|end| end == 0.0) {
+        return "none in either arm".to_owned();
+    }
     let per_thousand = |value: f64| figure(value.abs() * 1e3);
     let side = |value: f64| if value < 0.0 { "fewer" } else { "more" };
     let within = difference.low.zip(difference.high).map_or(String::new(), |(low, high)| {
@@ -114,13 +118,19 @@ pub fn live_trust(outcome: &LiveOutcome) -> (String, Tone) {
 fn doubt(doubt: &LiveDoubt) -> String {
     match doubt {
         LiveDoubt::Halves { figure } => {
-            format!("{} changes within the periods: give a longer --washout", label(figure))
+            format!(
+                "carry-over in {}: it changes within the periods; give a longer --washout",
+                label(figure)
+            )
         }
         LiveDoubt::Predecessor { figure } => {
-            format!("{} depends on the period before: give a longer --washout", label(figure))
+            format!(
+                "carry-over in {}: it depends on the period before; give a longer --washout",
+                label(figure)
+            )
         }
         LiveDoubt::SecondScale { figure } => {
-            format!("long periods contradict the short ones in {}", label(figure))
+            format!("carry-over in {}: long periods contradict the short ones", label(figure))
         }
     }
 }
@@ -198,9 +208,9 @@ mod tests {
         proof.outcome.trusted = false;
         proof.outcome.doubts = vec![LiveDoubt::Halves { figure: "p99".into() }];
         assert!(
-            live_trust(&proof.outcome)
-                .0
-                .contains("p99 changes within the periods: give a longer --washout")
+            live_trust(&proof.outcome).0.contains(
+                "Carry-over in p99: it changes within the periods; give a longer --washout"
+            )
         );
         let said = live_sentences(&proof);
         assert!(said[0].text.starts_with("Not trusted: CPU") && said[0].tone == Tone::Doubt);

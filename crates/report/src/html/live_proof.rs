@@ -85,7 +85,7 @@ fn periods(line: &LiveTimeline) -> Markup {
     let heights = [height(line, Page::Wide), height(line, Page::Narrow)];
     let caption = html! {
         "Upper half: periods with the plan; lower half: without it; paler: washed out; a red mark: the guard ended it. Below, "
-        "the figures of each period: filled with the plan, grey without it."
+        "the figures of each period: blue with the plan, grey without it."
     };
     let title = "Periods and their figures over time";
     figure(
@@ -177,6 +177,8 @@ fn values(
     canvas.text(name, (left, top - 8.0), 11.0, INK, At::Start);
     for tick in y.ticks(3) {
         canvas.line(&[(left, y.at(tick)), (right, y.at(tick))], GRID, 1.0);
+        // A unit of several words does not fit.
+        let unit = if unit.contains(' ') { "" } else { unit };
         let text = svg::trimmed(&units::value(tick, unit));
         canvas.text(&text, (left - 6.0, y.at(tick)), 10.0, MUTED, At::End);
     }

@@ -59,10 +59,10 @@ const TRIPS_MAX: usize = 20;
 impl LivePage {
     pub fn from_proof(proof: &LiveProof) -> Self {
         let outcome = &proof.outcome;
-        let title = proof
-            .name
-            .clone()
-            .unwrap_or_else(|| format!("Is {} worth it on the running service?", proof.plan));
+        let title = proof.name.clone().unwrap_or_else(|| {
+            let name = proof.plan.rsplit('/').next().unwrap_or(&proof.plan);
+            format!("Is {name} worth it on the running service?")
+        });
         let caption =
             [&proof.service, &proof.id, &proof.started, &proof.version].map(String::as_str);
         LivePage {
@@ -104,6 +104,7 @@ fn rows(proof: &LiveProof) -> Vec<LiveRow> {
                 ratio,
                 verdict: match verdict.verdict {
                     Verdict::Inconclusive => "not decided".to_owned(),
+                    Verdict::NoDifferenceShown => "no difference".to_owned(),
                     verdict => wording::verdict(verdict).to_owned(),
                 },
                 evidence: format!(
@@ -181,8 +182,10 @@ pub(crate) fn arm(arm: LiveArm) -> &'static str {
 }
 
 fn timeline(proof: &LiveProof) -> LiveTimeline {
+    // A figure that is always zero has no picture.
     let is_drawn = |place: &usize| {
-        proof.periods.iter().any(|p| p.values.get(*place).is_some_and(Option::is_some))
+        let mut values = proof.periods.iter().filter_map(|period| *period.values.get(*place)?);
+        values.any(|value| value != 0.0)
     };
     let figures = proof.outcome.figures.iter().enumerate();
     let figures = figures.filter(|(place, _)| is_drawn(place)).take(FIGURES_MAX);

@@ -34,7 +34,7 @@ pub fn live(page: &LivePage, style: Style) -> String {
             Cell::plain(&row.decided),
         ]
     });
-    screen.table(&["", ">baseline", ">on over off", "verdict", ">evidence", ">after"], rows);
+    screen.table(&["", ">baseline", ">on/off", "verdict", ">evidence", ">after"], rows);
     screen.blank();
     for (what, text) in &page.facts {
         screen.paragraph(&format!("{what}: "), text, Tone::Dim);
