@@ -231,7 +231,6 @@ mod tests {
         "model",
         "bpf-build",
         "host",
-        "lab",
         "remote",
         "testkit",
         "report",

@@ -520,7 +520,7 @@ mod tests {
         let wire = "wire='delay=20ms,rate=100mbit,loss=0.1%'\n";
         let spec = resolve(&experiment(&format!("{wire}{TWO}"))).unwrap();
         assert_eq!(spec.wire.unwrap().to_string(), "delay=20ms,rate=100mbit,buffer=1bdp,loss=0.1%");
-        for place in ["near='netns:x'", "place='loopback'", "far='ssh:h'", "at={ap='netns:x'}"] {
+        for place in ["near='netns:x'", "place='loopback'", "far='ssh:h'"] {
             let why = refused(&format!("{wire}{place}\n{TWO}"));
             assert!(why.contains("two namespaces of a lab"), "{place}: {why}");
         }

@@ -130,6 +130,7 @@ const RARE: &[&str] = &[
     "queue",
     "queues",
     "rate",
+    "rebase",
     "ready-within",
     "replay",
     "secret-file",

@@ -51,7 +51,6 @@ Example:
     #[command(after_help = "\
 Example:
   wirepath tune prove plan.toml --from red --load ping
-  wirepath tune prove plan.toml --from red --forward --time 120s
   wirepath tune prove plan.toml --far ssh:db2 --load flood
   wirepath tune prove plan.toml --live --port 443 --for 30m --keep kept.toml")]
     Prove(Box<prove::TuneProveArgs>),
