@@ -245,6 +245,7 @@ mod tests {
         "guest-pages",
         "guest-images",
         "outside",
+        "live",
         "xtask",
     ];
 
