@@ -23,7 +23,7 @@ const CLIENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tune_live/clien
 
 /// A run that is long enough for the fewest pairs of periods.
 const SHORT: [&str; 9] =
-    ["--live", "--port", PORT, "--baseline", "25s", "--for", "160s", "--resolve", "50%"];
+    ["--live", "--port", PORT, "--baseline", "25s", "--for", "300s", "--resolve", "50%"];
 
 const WHOLE_SENDERS: [&str; 4] = [
     Feature::TSO,
@@ -75,8 +75,8 @@ impl Desk {
         let at = ["--interface", "va", "--netns", &self.spaces.near];
         let args = [&["tune", "plan", "--profile", "latency"], &at[..]].concat();
         let made = succeed(self.command(&args));
-        let head = made.split("[[step]]").next().unwrap();
-        let head = head.split("[[left-out]]").next().unwrap();
+        let head = made.split("[[").next().unwrap();
+        let head: Vec<&str> = head.lines().filter(|line| !line.ends_with("= []")).collect();
         let steps: String = steps
             .iter()
             .map(|(knob, target, seen, value)| {
@@ -86,7 +86,7 @@ impl Desk {
                 )
             })
             .collect();
-        format!("{}{steps}", head.trim_end())
+        format!("{}\n{steps}", head.join("\n"))
     }
 
     fn command(&self, args: &[&str]) -> Command {
