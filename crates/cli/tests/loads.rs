@@ -178,17 +178,21 @@ impl Scene {
         let counted_in = |name: &str| {
             let files = ["cat", "/proc/net/snmp", "/proc/net/snmp6"];
             let text = succeed(enter(name, &files));
-            [
+            let [sent, received, reassembled, refused] = [
                 ("Udp", "OutDatagrams", "Udp6OutDatagrams"),
                 ("Udp", "InDatagrams", "Udp6InDatagrams"),
                 ("Ip", "ReasmOKs", "Ip6ReasmOKs"),
+                ("Udp", "SndbufErrors", "Udp6SndbufErrors"),
             ]
             .map(|(table, name, of_ipv6)| {
                 let of_ipv6 = text.lines().find_map(|line| line.strip_prefix(of_ipv6));
                 let of_ipv6: u64 =
                     of_ipv6.map_or(0, |count| count.trim().parse().expect("a count"));
                 of_ipv6 + host::net::snmp_counter(&text, table, name).expect("a counter")
-            })
+            });
+            // A datagram that finds the backlog of the veth's peer full is dropped there: its sender sees no error, and
+            // it counts as refused in place of sent.
+            [sent + refused, received, reassembled]
         };
         let link = json(ip(&["-n", &self.far, "-s", "-j", "link", "show", self.far_link]));
         let rx = |what: &str| link[0]["stats64"]["rx"][what].as_u64().expect("a count");

@@ -90,7 +90,7 @@ fn a_search_that_is_killed_goes_on_and_finds_the_same() {
                  WIREPATH_TRIAL % 7))";
     let mut args = vec!["--arm", score, "--metric", "score=re:score ([0-9]+) higher"];
     args.extend(["--switch", "env:A=1", "--switch", "env:B=1", "--switch", "env:C=1"]);
-    args.extend(["--arms", "best", "--seed", "3", "--time", "40s"]);
+    args.extend(["--arms", "best", "--seed", "3", "--time", "100s"]);
     let prove = |data: &Data, args: &[&str]| {
         let mut command = data.wirepath(&[&["prove", "command"], args].concat());
         command.env("WIREPATH_STATE", data.file("state"));
