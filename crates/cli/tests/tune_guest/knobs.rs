@@ -72,6 +72,13 @@ fn another(row: &Row) -> String {
         ("rps-flow-count", _) => "16".into(),
         ("timer-migration", "1") => "0".into(),
         (knob, "1") if knob.ends_with("early-demux") => "0".into(),
+        ("tcp-congestion-control" | "route-congestion-control", "default" | "cubic") => {
+            "reno".into()
+        }
+        ("tcp-congestion-control" | "route-congestion-control", _) => "cubic".into(),
+        ("tcp-sack" | "tcp-autocorking" | "tcp-slow-start-after-idle", "1") => "0".into(),
+        ("tcp-tw-reuse", "2") => "1".into(),
+        ("tcp-notsent-lowat", _) => "16384".into(),
         (_, "on") => "off".into(),
         (_, "off") => "on".into(),
         _ => now
