@@ -55,12 +55,9 @@ fn with_quota(quota_us: i64) -> Option<(Scene, Group, u32)> {
     let pid = scene.start("a", "python3 -c 'while True: pass'");
     fs::write(group.0.join("cgroup.procs"), pid.to_string()).unwrap();
     // A group without a quota has no periods; one with a quota, from its first one on.
-    let has_periods = || {
-        let text = fs::read_to_string(group.0.join("cpu.stat")).unwrap();
-        text.lines().any(|line| line.starts_with("nr_periods ") && !line.ends_with(" 0"))
-    };
     for _ in 0..500 {
-        if quota_us < 0 || has_periods() {
+        let stat = fs::read_to_string(group.0.join("cpu.stat")).unwrap();
+        if quota_us < 0 || !stat.contains("nr_periods 0\n") {
             break;
         }
         std::thread::sleep(std::time::Duration::from_millis(10));
