@@ -21,42 +21,68 @@ const DEPTH_MAX: usize = 12;
 pub fn process_of_port(net: &Path, port: u16) -> Result<u32, ProgramError> {
     let mut inodes = BTreeSet::new();
     for file in ["udp", "udp6", "tcp", "tcp6"] {
-        // Without IPv6 there is no such file.
-        let table = fs::read_to_string(net.join(file)).unwrap_or_default();
-        let is_tcp = file.starts_with("tcp");
-        inodes.extend(table.lines().skip(1).filter_map(|line| bound_to(line, port, is_tcp)));
+        let bound = bound_sockets(net, file).into_iter();
+        inodes.extend(bound.filter(|(_, found)| *found == port).map(|(inode, _)| inode));
     }
     if inodes.is_empty() {
         return Err(ProgramError::NoOwner { port });
     }
-    let mut owners: Vec<u32> = processes().filter(|pid| has_socket(*pid, &inodes)).collect();
-    owners.sort_unstable();
-    owners.first().copied().ok_or(ProgramError::Hidden { port })
+    owners(&inodes).first().copied().ok_or(ProgramError::Hidden { port })
 }
 
-/// Inode of a socket's line if it receives at the port.
+/// TCP listeners: inode and port.
+///
+/// - `net`: as of [`process_of_port`].
+pub fn listeners(net: &Path) -> Vec<(u64, u16)> {
+    ["tcp", "tcp6"].into_iter().flat_map(|file| bound_sockets(net, file)).collect()
+}
+
+/// Inodes and ports of the sockets in a table that receive from everyone: of TCP, the listeners.
 ///
 /// Source: Linux, Documentation/networking/proc_net_tcp.rst.
-fn bound_to(line: &str, port: u16, is_tcp: bool) -> Option<u64> {
-    let fields: Vec<&str> = line.split_ascii_whitespace().collect();
-    let (_, local) = fields.get(1)?.rsplit_once(':')?;
-    let is_own = u16::from_str_radix(local, 16).ok()? == port;
-    if !is_own || (is_tcp && *fields.get(3)? != LISTEN) {
-        return None;
-    }
-    fields.get(9)?.parse().ok().filter(|inode| *inode != 0)
+fn bound_sockets(net: &Path, file: &str) -> Vec<(u64, u16)> {
+    // Empty for IPv6 where the kernel lacks it.
+    let table = fs::read_to_string(net.join(file)).unwrap_or_default();
+    let is_tcp = file.starts_with("tcp");
+    table.lines().skip(1).filter_map(|line| bound_socket(line, is_tcp)).collect()
 }
 
-fn processes() -> impl Iterator<Item = u32> {
+fn bound_socket(line: &str, is_tcp: bool) -> Option<(u64, u16)> {
+    let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+    let (_, port) = fields.get(1)?.rsplit_once(':')?;
+    if is_tcp && *fields.get(3)? != LISTEN {
+        return None;
+    }
+    let inode = fields.get(9)?.parse().ok().filter(|inode| *inode != 0)?;
+    Some((inode, u16::from_str_radix(port, 16).ok()?))
+}
+
+/// Processes that have one of the sockets open, in ascending order.
+pub fn owners(inodes: &BTreeSet<u64>) -> Vec<u32> {
+    let has_one = |pid: &u32| socket_inodes(*pid).any(|inode| inodes.contains(&inode));
+    let mut owners: Vec<u32> = processes().filter(has_one).collect();
+    owners.sort_unstable();
+    owners
+}
+
+/// All processes of the machine.
+pub fn processes() -> impl Iterator<Item = u32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-fn has_socket(pid: u32, inodes: &BTreeSet<u64>) -> bool {
+/// Inodes of the sockets among a process's descriptors; none of one that has ended.
+pub fn socket_inodes(pid: u32) -> impl Iterator<Item = u64> {
     let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
     descriptors
-        .filter_map(|descriptor| fs::read_link(descriptor.path()).ok())
-        .any(|to| to.to_str().and_then(socket_inode).is_some_and(|inode| inodes.contains(&inode)))
+        .filter_map(|descriptor| socket_inode(fs::read_link(descriptor.path()).ok()?.to_str()?))
+}
+
+/// Parent of a process. Source: proc_pid_stat(5).
+pub fn parent(pid: u32) -> Option<u32> {
+    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    let stat = String::from_utf8_lossy(&stat);
+    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
 /// The main process of a running unit of systemd: the one in its control group whose parent is not.
@@ -87,10 +113,6 @@ fn members(group: &Path) -> Vec<u32> {
 }
 
 fn main_process(members: &[u32]) -> Option<u32> {
-    let parent = |pid: u32| -> Option<u32> {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(1)?.parse().ok()
-    };
     members
         .iter()
         .copied()
@@ -120,10 +142,10 @@ mod tests {
     #[test]
     fn a_connection_from_a_port_is_not_its_service() {
         let line = "0: 0100007F:1F90 0100007F:0050 01 0:0 00:0 0 0 0 31337 1 0";
-        assert_eq!(bound_to(line, 8080, true), None);
-        assert_eq!(bound_to(&line.replace(" 01 ", " 0A "), 8080, true), Some(31337));
-        assert_eq!(bound_to(line, 8080, false), Some(31337));
-        assert_eq!(bound_to(line, 80, false), None);
+        assert_eq!(bound_socket(line, true), None);
+        assert_eq!(bound_socket(&line.replace(" 01 ", " 0A "), true), Some((31337, 8080)));
+        // The port behind the peer's address is not its own.
+        assert_eq!(bound_socket(line, false), Some((31337, 8080)));
     }
 
     #[test]

@@ -43,6 +43,19 @@ pub(crate) fn stat_files(pid: u32) -> Vec<PathBuf> {
     files.into_iter().filter(|file| file.exists()).collect()
 }
 
+/// Folder of a process's control group of version 2; `None` for the root, which counts the whole machine.
+pub fn own_group(pid: u32) -> Option<PathBuf> {
+    let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
+    let path = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
+    let below = path.trim_start_matches('/');
+    if below.is_empty() {
+        return None;
+    }
+    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let folder = mounts.lines().find_map(|line| mount_of(line, true))?.join(below);
+    folder.join("cpu.stat").exists().then_some(folder)
+}
+
 /// `cpu.stat` of each group of a process that may have a quota, in both versions of the hierarchy.
 ///
 /// Source: cgroups(7), `/proc/PID/cgroup` and `mountinfo`.

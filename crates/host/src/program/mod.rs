@@ -15,8 +15,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use calls::{Calls, Writes};
-pub use find::{process_of_port, process_of_unit};
-pub use group::GroupSample;
+pub use find::{
+    listeners, owners, parent, process_of_port, process_of_unit, processes, socket_inodes,
+};
+pub use group::{GroupSample, own_group};
 pub(crate) use group::{stat_files, throttled_ns};
 pub use sample::{ProgramSample, ThreadSample};
 pub use watch::{ProgramWatch, Seen, SocketSeen};

@@ -54,7 +54,7 @@ mod tests {
     }
 
     fn is_running(command: &str) -> bool {
-        super::super::target::all_processes().any(|pid| {
+        host::program::processes().any(|pid| {
             let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
             line == command.as_bytes()
         })

@@ -5,7 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use host::netns::Netns;
-use host::program::process_of_unit;
+use host::program::{
+    listeners, own_group, owners, parent, process_of_unit, processes, socket_inodes,
+};
 use sys::bpf::SERVICE_PORTS_MAX;
 
 use super::error::LiveError;
@@ -55,7 +57,7 @@ impl Target {
             Service::Pid(pid) => Target::at_process(*pid, None),
             Service::Unit(unit) => {
                 let pid = process_of_unit(Path::new("/"), unit)?;
-                Target::at_process(pid, own_cgroup(pid))
+                Target::at_process(pid, own_group(pid))
             }
         }
     }
@@ -92,46 +94,6 @@ impl Target {
         let netns_inode = netns.inode()? as u32;
         Ok(Target { netns, netns_inode, ports, roots, cgroup })
     }
-}
-
-/// TCP listeners of a namespace: inode and port.
-///
-/// Source: Linux, Documentation/networking/proc_net_tcp.rst.
-fn listeners(net: &Path) -> Vec<(u64, u16)> {
-    const LISTEN: &str = "0A";
-    let mut found = Vec::new();
-    for file in ["tcp", "tcp6"] {
-        // Without IPv6 there is no such file.
-        let table = fs::read_to_string(net.join(file)).unwrap_or_default();
-        found.extend(table.lines().skip(1).filter_map(|line| {
-            let fields: Vec<&str> = line.split_ascii_whitespace().collect();
-            let (_, port) = fields.get(1)?.rsplit_once(':')?;
-            if *fields.get(3)? != LISTEN {
-                return None;
-            }
-            Some((fields.get(9)?.parse().ok()?, u16::from_str_radix(port, 16).ok()?))
-        }));
-    }
-    found
-}
-
-/// Processes that have one of the sockets open.
-fn owners(inodes: &BTreeSet<u64>) -> Vec<u32> {
-    all_processes().filter(|pid| socket_inodes(*pid).any(|inode| inodes.contains(&inode))).collect()
-}
-
-pub(super) fn all_processes() -> impl Iterator<Item = u32> {
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-}
-
-/// Inodes of the sockets among a process's descriptors; none of one that has ended.
-fn socket_inodes(pid: u32) -> impl Iterator<Item = u64> {
-    let entries = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
-    entries.filter_map(|entry| {
-        let link = fs::read_link(entry.path()).ok()?;
-        link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
-    })
 }
 
 /// Processes and all that descend from them, without ended ones.
@@ -172,7 +134,7 @@ impl Children {
                 // A thread may have ended; without CONFIG_PROC_CHILDREN no thread has the file.
                 Err(_) if Path::new("/proc/thread-self/children").exists() => {}
                 Err(_) => {
-                    let pairs = all_processes().filter_map(|pid| Some((parent(pid)?, pid)));
+                    let pairs = processes().filter_map(|pid| Some((parent(pid)?, pid)));
                     self.by_parent = Some(pairs.collect());
                     return self.listed(pid);
                 }
@@ -180,27 +142,6 @@ impl Children {
         }
         found
     }
-}
-
-/// Parent of a process. Source: proc_pid_stat(5).
-fn parent(pid: u32) -> Option<u32> {
-    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
-    let stat = String::from_utf8_lossy(&stat);
-    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(1)?.parse().ok()
-}
-
-/// Folder of a process's control group of version 2; `None` for the root, which counts the whole machine.
-fn own_cgroup(pid: u32) -> Option<PathBuf> {
-    let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
-    let path = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
-    let below = path.trim_start_matches('/');
-    if below.is_empty() {
-        return None;
-    }
-    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
-    let mount = mounts.lines().find(|line| line.contains(" - cgroup2 "))?.split(' ').nth(4)?;
-    let folder = Path::new(mount).join(below);
-    folder.join("cpu.stat").exists().then_some(folder)
 }
 
 #[cfg(test)]
