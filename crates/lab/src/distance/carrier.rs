@@ -12,7 +12,9 @@ use sys::clock::{monotonic_ns, realtime_ns, set_timer_slack_ns};
 use sys::forked::ForkedOwner;
 use sys::packet_port::{PacketPort, PortFrame, PortHeader};
 use sys::{poll, sched};
+use zerocopy::IntoBytes;
 
+use super::WireReport;
 use super::counts::WireCounts;
 use super::frame::{CutHeaders, Shape, cut_headers};
 use super::lateness::Lateness;
@@ -25,7 +27,6 @@ pub(super) const BEGIN: u8 = b'b';
 pub(super) const REPORT: u8 = b'r';
 /// Bytes of a message of the owner: its kind and the seed.
 pub(super) const MESSAGE_BYTES: usize = 9;
-pub(super) const ANSWER_BYTES: usize = 2 * WireCounts::BYTES;
 
 /// Above ordinary programs; below those that a user gives a priority of their own.
 const PRIORITY: i32 = 1;
@@ -372,11 +373,9 @@ impl<'a> Carrier<'a> {
                 direction.begin(&self.wire, u64::from_ne_bytes(seed), number);
             }
         }
-        let mut bytes = [0; ANSWER_BYTES];
-        for (into, direction) in bytes.chunks_exact_mut(WireCounts::BYTES).zip(&self.directions) {
-            let real_time_count = u64::from(self.is_real_time);
-            into.copy_from_slice(&WireCounts { real_time_count, ..direction.counts() }.write());
-        }
-        connection.write_all(&bytes)
+        let real_time_count = u64::from(self.is_real_time);
+        let [forward, back] =
+            self.directions.each_ref().map(|of| WireCounts { real_time_count, ..of.counts() });
+        connection.write_all(WireReport { forward, back }.as_bytes())
     }
 }

@@ -1,13 +1,15 @@
 //! Counts of a wire, as its process sends them to its owner.
 
 use model::WireSpec;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// Lateness that a wire may always have, and as a share of its delay.
 const LATE_NS_FLOOR: u64 = 250_000;
 const LATE_SHARE_MAX: f64 = 0.05;
 
 /// Counts of one direction since the start of a trial.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
 pub struct WireCounts {
     /// Segments that arrived at the wire.
     pub segment_count: u64,
@@ -33,80 +35,6 @@ pub struct WireCounts {
 }
 
 impl WireCounts {
-    const FIELDS: usize = 12;
-    pub(super) const BYTES: usize = Self::FIELDS * 8;
-
-    pub(super) fn write(self) -> [u8; Self::BYTES] {
-        let WireCounts {
-            segment_count,
-            data_segment_count,
-            lost_count,
-            queue_drop_count,
-            marked_count,
-            delivered_count,
-            unplanned_drop_count,
-            uncut_count,
-            late_ns_p50,
-            late_ns_p99,
-            late_ns_max,
-            real_time_count,
-        } = self;
-        let fields: [u64; Self::FIELDS] = [
-            segment_count,
-            data_segment_count,
-            lost_count,
-            queue_drop_count,
-            marked_count,
-            delivered_count,
-            unplanned_drop_count,
-            uncut_count,
-            late_ns_p50,
-            late_ns_p99,
-            late_ns_max,
-            real_time_count,
-        ];
-        let mut bytes = [0; Self::BYTES];
-        for (into, field) in bytes.chunks_exact_mut(8).zip(fields) {
-            into.copy_from_slice(&field.to_ne_bytes());
-        }
-        bytes
-    }
-
-    pub(super) fn read(bytes: [u8; Self::BYTES]) -> Self {
-        let mut fields = [0; Self::FIELDS];
-        for (field, bytes) in fields.iter_mut().zip(bytes.chunks_exact(8)) {
-            *field = bytes.first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes));
-        }
-        let [
-            segment_count,
-            data_segment_count,
-            lost_count,
-            queue_drop_count,
-            marked_count,
-            delivered_count,
-            unplanned_drop_count,
-            uncut_count,
-            late_ns_p50,
-            late_ns_p99,
-            late_ns_max,
-            real_time_count,
-        ] = fields;
-        WireCounts {
-            segment_count,
-            data_segment_count,
-            lost_count,
-            queue_drop_count,
-            marked_count,
-            delivered_count,
-            unplanned_drop_count,
-            uncut_count,
-            late_ns_p50,
-            late_ns_p99,
-            late_ns_max,
-            real_time_count,
-        }
-    }
-
     /// Lost share of the data segments; `None` without any.
     pub fn loss(&self) -> Option<f64> {
         (self.data_segment_count > 0)
@@ -149,7 +77,7 @@ mod tests {
     fn counts_survive_the_connection() {
         let counts =
             WireCounts { segment_count: 1, real_time_count: u64::MAX, ..Default::default() };
-        assert_eq!(WireCounts::read(counts.write()), counts);
+        assert_eq!(WireCounts::read_from_bytes(counts.as_bytes()), Ok(counts));
     }
 
     #[test]

@@ -23,10 +23,11 @@ use std::time::Duration;
 use model::WireSpec;
 use sys::forked::Forked;
 use sys::packet_port::PacketPort;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::error::LabError;
 use crate::{End, Middle, Pair, PairSpec, Triple};
-use carrier::{ANSWER_BYTES, BEGIN, Carrier, MESSAGE_BYTES, REPORT};
+use carrier::{BEGIN, Carrier, MESSAGE_BYTES, REPORT};
 pub use counts::{WireCounts, late_limit_ns};
 pub use trials::WireTrials;
 
@@ -36,7 +37,8 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 const BUFFER_BYTES: usize = 32 << 20;
 
 /// Counts of both directions.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
 pub struct WireReport {
     /// From the near end.
     pub forward: WireCounts,
@@ -134,15 +136,9 @@ impl DistantWire {
             let mut message = [kind; MESSAGE_BYTES];
             message[1..].copy_from_slice(&seed.to_ne_bytes());
             connection.write_all(&message)?;
-            let mut answer = [0; ANSWER_BYTES];
-            connection.read_exact(&mut answer)?;
-            let (forward, back) = answer.split_at(WireCounts::BYTES);
-            let counts = |bytes: &[u8]| {
-                bytes
-                    .first_chunk()
-                    .map_or_else(WireCounts::default, |bytes| WireCounts::read(*bytes))
-            };
-            Ok(WireReport { forward: counts(forward), back: counts(back) })
+            let mut report = WireReport::default();
+            connection.read_exact(report.as_mut_bytes())?;
+            Ok(report)
         };
         answer().map_err(|source| LabError::Wire { what: "asking its process", source })
     }
