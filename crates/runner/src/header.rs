@@ -99,11 +99,7 @@ pub(crate) fn session_machine(session: &dyn Session) -> Machine {
 /// Description of an experiment that starts now, and the nanoseconds since 1970 at which it does.
 pub(crate) fn header(proof: &Proof, machine: Machine) -> Result<(OutcomeHeader, u64), Failure> {
     let now = OffsetDateTime::now_utc();
-    let stamp = now
-        .format(format_description!("[year][month][day]-[hour][minute][second]"))
-        .map_err(unprintable_time)?;
     let started_ns = now.unix_timestamp_nanos() as u64;
-    let unique = (started_ns / 1000) as u16 ^ std::process::id() as u16;
     let mut phrases = proof.phrases.clone();
     phrases.by.retain(|id, _| {
         let mut switches = proof.arms.iter().flat_map(|(arm, _)| arm.switches.iter());
@@ -113,7 +109,7 @@ pub(crate) fn header(proof: &Proof, machine: Machine) -> Result<(OutcomeHeader, 
         name: proof.name.clone(),
         note: proof.note.clone(),
         phrases,
-        id: format!("{stamp}-{}-{unique:04x}", proof.path),
+        id: experiment_id(now, &proof.path)?,
         started: now.format(&Rfc3339).map_err(unprintable_time)?,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         machine,
@@ -122,6 +118,16 @@ pub(crate) fn header(proof: &Proof, machine: Machine) -> Result<(OutcomeHeader, 
         search: proof.search.clone(),
     };
     Ok((header, started_ns))
+}
+
+/// Id of an experiment that started at a time, such as `20261201-041834-command-17af`.
+pub fn experiment_id(started: OffsetDateTime, path: &str) -> Result<String, Failure> {
+    let stamp = started
+        .format(format_description!("[year][month][day]-[hour][minute][second]"))
+        .map_err(unprintable_time)?;
+    let started_us = (started.unix_timestamp_nanos() / 1000) as u64;
+    let unique = started_us as u16 ^ std::process::id() as u16;
+    Ok(format!("{stamp}-{path}-{unique:04x}"))
 }
 
 fn unprintable_time(error: time::error::Format) -> Failure {

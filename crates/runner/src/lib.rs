@@ -28,7 +28,7 @@ pub use console::Console;
 pub use database::{Database, FindPath, compare, read_documents, store_failure};
 pub use driver::Planned;
 pub use external::{ExternalPath, external_names, external_program};
-pub use header::{resolve_text, stored_resolve};
+pub use header::{experiment_id, resolve_text, stored_resolve};
 pub use load::{check_support, find_load, requested_load};
 pub use path::PathPlan;
 pub use programs::{ProgramsPlan, check_programs, startable};

@@ -27,7 +27,6 @@ use report::page::LivePage;
 use sys::clock::{monotonic_ns, realtime_ns};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
-use time::macros::format_description;
 
 use super::kept;
 use crate::guard::Guard;
@@ -132,7 +131,7 @@ pub(super) fn run(
     let absent = absent(&sources);
     let mut figures = ServiceFigures::new(sources, args.primary.as_deref()).map_err(|known| {
         Failure::Usage(format!(
-            "--primary: there is no such figure; those of this run are {}",
+            "--primary: the figures of this run are {}",
             known.join(", ")
         ))
     })?;
@@ -296,14 +295,11 @@ fn document(
     of: Described,
     plan: &Plan,
 ) -> Result<LiveProof, Failure> {
-    let stamp = begun.format(format_description!("[year][month][day]-[hour][minute][second]"));
-    let stamp = stamp.map_err(failed_by)?;
     let whole = begun.replace_nanosecond(0).unwrap_or(begun);
     let started = whole.format(&Rfc3339).map_err(failed_by)?;
-    let unique = (begun.unix_timestamp_nanos() / 1000) as u16 ^ std::process::id() as u16;
     Ok(LiveProof {
         document: DOCUMENT,
-        id: format!("{stamp}{}{unique:04x}", LiveProof::MARK),
+        id: runner::experiment_id(begun, LiveProof::MARK.trim_matches('-'))?,
         name: shared.name.clone(),
         note: shared.note.clone(),
         started,
