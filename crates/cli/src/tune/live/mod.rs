@@ -1,6 +1,8 @@
 //! `wirepath tune prove --live`: the worth of a plan on the running service, under its own traffic.
 
-use std::fs;
+mod progress;
+mod result;
+
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -10,27 +12,22 @@ use host::text::chain;
 use host::tune::{Place, Plan, Reaches, SwitchError, SwitchedPlan, System};
 use house::args::parse_duration;
 use house::console;
-use house::context::{Context, DOCUMENT};
-use house::next::{self, CommandLine};
+use house::context::Context;
 use house::place::StateArgs;
 use house::signals;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use live::conduct::{
-    ConductError, LiveRun, Observer, RunOptions, ServiceFigures, SystemClock, check_rules, conduct,
-};
+use live::conduct::{ConductError, RunOptions, ServiceFigures, SystemClock, check_rules, conduct};
 use live::sources::{LiveError, MetricSpec, Service, SourceSpec, Sources, Wanted};
-use model::Verdict;
-use model::live::{GuardRule, LiveEnd, LiveForecast, LiveOutcome, LivePeriodRecord};
+use model::live::GuardRule;
 use remote::Failure;
-use report::live::{LiveAbsent, LiveProof, LiveSetting};
-use report::page::LivePage;
+use report::live::{LiveAbsent, LiveSetting};
 use sys::clock::{monotonic_ns, realtime_ns};
 use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 
+use self::progress::Terminal;
+pub(crate) use self::result::stored_file;
+use self::result::{Described, document, keep, show, verdict};
 use super::kept;
 use crate::guard::Guard;
-use crate::results;
 
 /// Share of the requests that the setting has to reach.
 const REACH_MIN: f64 = 0.9;
@@ -130,10 +127,7 @@ pub(super) fn run(
         Sources::open(&SourceSpec { service, netns, metrics }).map_err(sources_failure)?;
     let absent = absent(&sources);
     let mut figures = ServiceFigures::new(sources, args.primary.as_deref()).map_err(|known| {
-        Failure::Usage(format!(
-            "--primary: the figures of this run are {}",
-            known.join(", ")
-        ))
+        Failure::Usage(format!("--primary: the figures of this run are {}", known.join(", ")))
     })?;
     check_rules(&args.guard, live::conduct::Figures::figures(&figures)).map_err(Failure::usage)?;
     let _lock =
@@ -275,226 +269,4 @@ fn conduct_failure(error: ConductError) -> Failure {
         ConductError::Guard(_) => Failure::usage(error),
         error => Failure::from_chain(&error),
     }
-}
-
-fn failed_by(error: impl std::error::Error) -> Failure {
-    Failure::from_chain(&error)
-}
-
-/// Subject of the proof.
-struct Described {
-    service: String,
-    settings: Vec<LiveSetting>,
-    absent: Vec<LiveAbsent>,
-}
-
-fn document(
-    run: LiveRun,
-    begun: OffsetDateTime,
-    shared: &Shared<'_>,
-    of: Described,
-    plan: &Plan,
-) -> Result<LiveProof, Failure> {
-    let whole = begun.replace_nanosecond(0).unwrap_or(begun);
-    let started = whole.format(&Rfc3339).map_err(failed_by)?;
-    Ok(LiveProof {
-        document: DOCUMENT,
-        id: runner::experiment_id(begun, LiveProof::MARK.trim_matches('-'))?,
-        name: shared.name.clone(),
-        note: shared.note.clone(),
-        started,
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        plan: shared.plan.1.display().to_string(),
-        plan_digest: plan.digest(),
-        settings: of.settings,
-        service: of.service,
-        baseline: run.baseline,
-        outcome: run.outcome,
-        periods: run.periods,
-        absent: of.absent,
-        stopped: run.stopped,
-    })
-}
-
-/// File of a stored live proof.
-pub(crate) fn stored_file(context: &Context, id: &str) -> Result<PathBuf, Failure> {
-    let is_name = !id.is_empty() && id.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
-    if !is_name {
-        return Err(Failure::Usage(format!("{id:?} is not an id of a live proof")));
-    }
-    let database = results::database(context).file()?;
-    Ok(database.with_file_name("live").join(format!("{id}.json")))
-}
-
-/// Prints, stores and writes the result.
-fn show(
-    context: &Context,
-    args: &LiveArgs,
-    proof: &LiveProof,
-    is_stored: bool,
-) -> Result<(), Failure> {
-    if context.json {
-        console::json(proof)?;
-    } else {
-        console::text(&report::text::live(&LivePage::from_proof(proof), console::style()))?;
-    }
-    if let Some(file) = &args.html {
-        console::write_file(file, report::html::live_page(proof))?;
-    }
-    if !is_stored {
-        return Ok(());
-    }
-    let file = stored_file(context, &proof.id)?;
-    let stored = file.parent().map_or(Ok(()), fs::create_dir_all);
-    stored.map_err(|why| {
-        Failure::failed(format!("cannot create the folder of {}: {why}", file.display()))
-    })?;
-    let text = serde_json::to_string(proof).map_err(failed_by)?;
-    host::output_file::write(&file, text.as_bytes()).map_err(failed_by)?;
-    console::say(&format!("stored as {}", proof.id));
-    if args.html.is_none() {
-        let line = CommandLine::new("report").value(&proof.id).words("--html live.html");
-        next::say(context, &line);
-    }
-    Ok(())
-}
-
-/// Writes the plan if a figure is better and none worse, and says how to keep it.
-fn keep(
-    context: &Context,
-    state: &StateArgs,
-    (plan, plan_file): (&Plan, &Path),
-    proof: &LiveProof,
-    file: &Path,
-) -> Result<(), Failure> {
-    if !is_kept(proof) {
-        console::say(&format!("the plan is not shown to help: {} was not written", file.display()));
-        return Ok(());
-    }
-    let mut text = format!(
-        "# Settings of {} that help on the running service ({}), by experiment {}:\n",
-        host::text::printable(&plan_file.to_string_lossy(), 200),
-        host::text::printable(&proof.service, 200),
-        proof.id
-    );
-    for sentence in report::answer::live_sentences(proof) {
-        text.push_str(&format!("#   {}\n", host::text::printable(&sentence.text, 200)));
-    }
-    text.push('\n');
-    text.push_str(&plan.to_text());
-    kept::write_new(file, &text)?;
-    console::say(&format!("wrote {}", file.display()));
-    let line = CommandLine::as_root("tune apply").value(&file.to_string_lossy());
-    next::say(context, &state.given_to(line.words("--confirm-within 2m")));
-    Ok(())
-}
-
-/// True if a figure is better, none worse, and the run can be trusted.
-fn is_kept(proof: &LiveProof) -> bool {
-    let has = |wanted: Verdict| proof.outcome.verdicts.iter().any(|v| v.verdict == wanted);
-    let is_sound = proof.outcome.trusted && proof.stopped.is_none() && !is_harm(&proof.outcome.end);
-    is_sound && has(Verdict::Better) && !has(Verdict::Worse)
-}
-
-fn is_harm(end: &LiveEnd) -> bool {
-    matches!(end, LiveEnd::Tripped | LiveEnd::SoftGuard { .. })
-}
-
-/// The end of the command by what the run found.
-fn verdict(proof: &LiveProof, is_interrupted: bool) -> Result<(), Failure> {
-    let outcome = &proof.outcome;
-    if let Some(why) = &proof.stopped {
-        return Err(Failure::failed(format!("the run ended early: {why}")));
-    }
-    if is_interrupted {
-        return Err(Failure::Interrupted("interrupted; the result so far is above".into()));
-    }
-    if is_harm(&outcome.end) {
-        let (why, _) = report::answer::live_end(proof);
-        return Err(Failure::Threshold(why.replace("Ended: ", "worse: ")));
-    }
-    if !outcome.trusted {
-        let (why, _) = report::answer::live_trust(outcome);
-        return Err(Failure::Undecided(format!("not trusted: {why}")));
-    }
-    let worse = outcome.verdicts.iter().find(|verdict| verdict.verdict == Verdict::Worse);
-    if let Some(worse) = worse {
-        return Err(Failure::Threshold(format!("{} is worse with the plan", worse.figure)));
-    }
-    match outcome.verdicts.first() {
-        Some(primary) if primary.verdict == Verdict::Inconclusive => {
-            Err(Failure::Undecided(format!(
-                "{} is not decided; give more time with --for, or a coarser --resolve",
-                primary.figure
-            )))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Progress of a run.
-struct Terminal {
-    bar: ProgressBar,
-    time_ns: u64,
-    is_quiet: bool,
-}
-
-impl Terminal {
-    fn new(context: &Context) -> Self {
-        let bar = if console::is_watched() {
-            let bar = ProgressBar::with_draw_target(Some(1000), ProgressDrawTarget::stderr());
-            if let Ok(style) = ProgressStyle::with_template("[{bar:6}] {wide_msg}") {
-                bar.set_style(style.progress_chars("=> "));
-            }
-            bar
-        } else {
-            ProgressBar::hidden()
-        };
-        Terminal { bar, time_ns: 1, is_quiet: context.json }
-    }
-
-    fn say(&self, text: &str) {
-        self.bar.suspend(|| console::say(text));
-    }
-
-    fn end(&self) {
-        self.bar.finish_and_clear();
-    }
-}
-
-impl Observer for Terminal {
-    fn baseline(&mut self, done_ns: u64, time_ns: u64) {
-        self.bar.set_position(done_ns * 1000 / time_ns.max(1));
-        let left_s = time_ns.saturating_sub(done_ns) / 1_000_000_000;
-        self.bar.set_message(format!("baseline, nothing is switched: {left_s} s left"));
-    }
-
-    fn forecast(&mut self, forecast: &LiveForecast, time_ns: u64) {
-        self.time_ns = time_ns.max(1);
-        if !self.is_quiet {
-            let seconds = |ns: u64| ns.div_ceil(1_000_000_000);
-            self.say(&format!(
-                "the primary figure needs about {} s of the {} s: {} pairs of periods of {} s",
-                seconds(forecast.time_ns),
-                seconds(time_ns),
-                forecast.pairs,
-                seconds(forecast.period_ns)
-            ));
-        }
-    }
-
-    fn progress(&mut self, elapsed_ns: u64, pairs: u32) {
-        self.bar.set_position((elapsed_ns * 1000 / self.time_ns).min(1000));
-        self.bar.set_message(format!("{} s, pair {}", elapsed_ns / 1_000_000_000, pairs + 1));
-    }
-
-    fn tripped(&mut self, period: &LivePeriodRecord) {
-        let Some(trip) = &period.trip else { return };
-        let undone = trip
-            .undone_after_ns
-            .map_or("it was off".to_owned(), |ns| format!("undone after {} ms", ns / 1_000_000));
-        self.say(&format!("guard: {}; {undone}", trip.reason));
-    }
-
-    fn period(&mut self, _: &LivePeriodRecord, _: &dyn Fn() -> LiveOutcome) {}
 }
