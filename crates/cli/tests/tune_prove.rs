@@ -12,8 +12,6 @@ use common::{
     Data, LONG, Running, Spaces, all_text, echo, enter, fail, is_installed, json,
     paths_besides_probe, run, succeed, until,
 };
-use host::net::{self, ethtool::Feature};
-use host::netns::Netns;
 use serde_json::Value;
 
 /// A namespace with bad settings, one for its sender, and folders for journals and results.
@@ -33,31 +31,11 @@ const SEEDED: [(&str, &str); 6] = [
     ("queues/tx-1/xps_cpus", "1"),
 ];
 
-const WHOLE_SENDERS: [&str; 4] = [
-    Feature::TSO,
-    "tx-tcp-ecn-segmentation",
-    "tx-tcp-mangleid-segmentation",
-    "tx-tcp6-segmentation",
-];
-
-fn offloads(namespace: &str, interface: &str, wanted: &[(&str, bool)]) {
-    let netns = Netns::open(Path::new("/run/netns").join(namespace)).unwrap();
-    netns
-        .run(|| {
-            let index = net::link_named(interface).unwrap().index;
-            net::ethtool::set_features(index, wanted).unwrap();
-        })
-        .unwrap();
-}
-
 impl Desk {
     fn new() -> Self {
         let desk = Desk { spaces: Spaces::with_queues(2), data: Data::new() };
         desk.near("echo 1 > /proc/sys/net/ipv4/conf/va/forwarding");
-        // A veth polls, and so uses timers, for packets that GRO might merge: not for those that its
-        // peer could have sent whole.
-        offloads(&desk.spaces.near, "va", &[(Feature::GRO, true)]);
-        offloads(&desk.spaces.far, "vb", &WHOLE_SENDERS.map(|name| (name, false)));
+        desk.spaces.let_near_poll();
         for (file, value) in SEEDED {
             desk.near(&format!("echo {value} > /sys/class/net/va/{file}"));
         }

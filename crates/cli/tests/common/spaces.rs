@@ -6,6 +6,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use host::net::{self, ethtool::Feature};
 use sys::netns::Netns;
 
 use super::{LONG, Running, clean, ip, succeed, until};
@@ -38,7 +39,32 @@ pub(crate) fn tunnel_config(
     )
 }
 
+/// Features by which a veth sends TCP segments whole.
+const WHOLE_SENDERS: [&str; 4] = [
+    Feature::TSO,
+    "tx-tcp-ecn-segmentation",
+    "tx-tcp-mangleid-segmentation",
+    "tx-tcp6-segmentation",
+];
+
+fn offloads(namespace: &str, interface: &str, wanted: &[(&str, bool)]) {
+    let netns = Netns::open(format!("/run/netns/{namespace}")).expect("our namespace");
+    netns
+        .run(|| {
+            let index = net::link_named(interface).expect("it was made").index;
+            net::ethtool::set_features(index, wanted).expect("a veth has it");
+        })
+        .expect("entered");
+}
+
 impl Spaces {
+    /// Lets `va` poll, and so use timers. A veth does so for packets that GRO might merge: not for those that its peer
+    /// could have sent whole.
+    pub(crate) fn let_near_poll(&self) {
+        offloads(&self.near, "va", &[(Feature::GRO, true)]);
+        offloads(&self.far, "vb", &WHOLE_SENDERS.map(|name| (name, false)));
+    }
+
     pub(crate) fn new() -> Self {
         Self::with_queues(1)
     }

@@ -4,7 +4,6 @@
 mod common;
 
 use std::fs;
-use std::path::Path;
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
@@ -13,8 +12,6 @@ use common::{
     Data, LONG, NEAR_IP, Running, Spaces, all_text, clean, enter, fail, is_installed, json, run,
     succeed, until,
 };
-use host::net::{self, ethtool::Feature};
-use host::netns::Netns;
 use serde_json::Value;
 
 const PORT: &str = "9300";
@@ -24,23 +21,6 @@ const CLIENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tune_live/clien
 /// A run that is long enough for the fewest pairs of periods.
 const SHORT: [&str; 9] =
     ["--live", "--port", PORT, "--baseline", "25s", "--for", "300s", "--resolve", "50%"];
-
-const WHOLE_SENDERS: [&str; 4] = [
-    Feature::TSO,
-    "tx-tcp-ecn-segmentation",
-    "tx-tcp-mangleid-segmentation",
-    "tx-tcp6-segmentation",
-];
-
-fn offloads(namespace: &str, interface: &str, wanted: &[(&str, bool)]) {
-    let netns = Netns::open(Path::new("/run/netns").join(namespace)).unwrap();
-    netns
-        .run(|| {
-            let index = net::link_named(interface).unwrap().index;
-            net::ethtool::set_features(index, wanted).unwrap();
-        })
-        .unwrap();
-}
 
 /// A service in a namespace, and its clients in another one.
 struct Desk {
@@ -55,10 +35,7 @@ impl Desk {
     fn new(plan: &[(&str, &str, &str, &str)]) -> Self {
         let spaces = Spaces::new();
         let data = Data::new();
-        // A veth polls, and so uses timers, for packets that GRO might merge: not for those that its peer could have
-        // sent whole.
-        offloads(&spaces.near, "va", &[(Feature::GRO, true)]);
-        offloads(&spaces.far, "vb", &WHOLE_SENDERS.map(|name| (name, false)));
+        spaces.let_near_poll();
         let mut service =
             Running::start(clean(enter(&spaces.near, &["python3", SERVICE, PORT]), &[]));
         let ready = until(LONG, || service.stdout().contains("ready") || service.has_ended());
