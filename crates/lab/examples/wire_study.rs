@@ -98,7 +98,7 @@ fn one_way(
                 thread::sleep(Duration::from_nanos(wait_ns));
             }
             datagram[..8].copy_from_slice(&monotonic_ns().to_be_bytes());
-            // A full queue of the sender is no loss of the wire.
+            // Datagrams that the sender's own full queue drops are not lost by the wire.
             let _ = near.send(&datagram);
         }
         receiver.join().map_err(|_| "the receiver failed")

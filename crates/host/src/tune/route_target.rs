@@ -77,7 +77,7 @@ impl RouteTarget {
         Ok(targets)
     }
 
-    /// True if there is no such route.
+    /// True if the route or its interface does not exist.
     pub(super) fn is_gone(&self, system: &System) -> bool {
         let Ok(index) = system.index(&self.interface) else { return true };
         let found = system

@@ -362,7 +362,7 @@ fn flood_of_syns_meets_the_backlog_or_cookies() {
     if !["python3", "nft"].iter().all(|program| testkit::is_installed(program)) {
         return;
     }
-    let with = |settings: &[(&str, &str)]| {
+    let flooded = |settings: &[(&str, &str)]| {
         let bench = Bench::new();
         filter_far(&bench, "tcp flags & (syn | ack) == syn | ack drop;");
         let _held = set(&bench, settings);
@@ -370,12 +370,12 @@ fn flood_of_syns_meets_the_backlog_or_cookies() {
         let count = half_open(&bench, listener.local_addr().unwrap());
         (count, counter(&bench, "SyncookiesSent"), counter(&bench, "ListenDrops"))
     };
-    let free = with(&[("tcp-syncookies", "0"), ("tcp-max-syn-backlog", "4096")]);
+    let free = flooded(&[("tcp-syncookies", "0"), ("tcp-max-syn-backlog", "4096")]);
     assert!(free.0 >= 55 && free.1 == 0, "{free:?}");
     // A quarter of the backlog is for hosts that are known.
-    let small = with(&[("tcp-syncookies", "0"), ("tcp-max-syn-backlog", "16")]);
+    let small = flooded(&[("tcp-syncookies", "0"), ("tcp-max-syn-backlog", "16")]);
     assert!((10..=14).contains(&small.0) && small.2 > 30, "{small:?}");
-    let cookies = with(&[("tcp-syncookies", "2")]);
+    let cookies = flooded(&[("tcp-syncookies", "2")]);
     assert!(cookies.0 == 0 && cookies.1 >= 55, "{cookies:?}");
 }
 

@@ -146,10 +146,10 @@ impl Shape {
 
     /// Bytes of the payload of some segments in the frame.
     fn payload(&self, segments: &Range<u32>) -> Range<usize> {
-        let at = |segment: u32| {
+        let begin = |segment: u32| {
             (self.header_bytes + segment as usize * self.segment_bytes).min(self.frame_bytes)
         };
-        at(segments.start)..at(segments.end)
+        begin(segments.start)..begin(segments.end)
     }
 
     /// Bytes of a segment on the wire.

@@ -130,7 +130,7 @@ impl Scrape {
     fn finish(self, selector: &Selector) -> Result<Scrape, SourceFault> {
         if self == Scrape::default() {
             return fault(format!(
-                "there is no series {selector}; compare its name and labels with the page"
+                "the page has no series {selector}; compare its name and labels"
             ));
         }
         let first = self.buckets.first().map_or(0, |bucket| bucket.series_count);
