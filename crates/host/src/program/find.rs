@@ -59,10 +59,13 @@ fn bound_socket(line: &str, is_tcp: bool) -> Option<(u64, u16)> {
 
 /// Processes that have one of the sockets open, in ascending order.
 pub fn owners(inodes: &BTreeSet<u64>) -> Vec<u32> {
-    let has_one = |pid: &u32| socket_inodes(*pid).any(|inode| inodes.contains(&inode));
-    let mut owners: Vec<u32> = processes().filter(has_one).collect();
+    let mut owners: Vec<u32> = processes().filter(|pid| has_socket(*pid, inodes)).collect();
     owners.sort_unstable();
     owners
+}
+
+fn has_socket(pid: u32, inodes: &BTreeSet<u64>) -> bool {
+    socket_inodes(pid).any(|inode| inodes.contains(&inode))
 }
 
 /// All processes of the machine.
