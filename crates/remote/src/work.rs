@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use model::live::{LiveArm, LiveFigure, LivePeriodRecord};
 use model::{Outcome, Request};
 use serde::{Deserialize, Serialize};
 
@@ -29,6 +30,8 @@ pub enum Call {
     Run(Box<Request>),
     /// The same for a fleet: nothing else may be measured on the machine meanwhile.
     RunAlone(Box<Request>),
+    /// Runs a service through two periods for a roll-out, alone on the machine: [`Answer::Crossed`].
+    Cross(Box<Crossing>),
     /// Does a step of a roll-out: [`Answer::Done`] or [`Answer::Drifted`]. [`RolloutStep::Apply`] answers twice.
     Step(Box<RolloutStep>),
     /// Starts the echo of a mesh: [`Answer::Ready`], and [`Answer::Done`] at its end.
@@ -39,6 +42,41 @@ pub enum Call {
     StopPing,
     /// Ends the work under way early, as Ctrl-C does.
     Interrupt,
+}
+
+/// Two periods of a running service, with a plan or without.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Crossing {
+    /// Its values are taken from the host.
+    pub plan: String,
+    /// Port of the service; `None` if `unit` names it.
+    pub port: Option<u16>,
+    /// Its unit of systemd.
+    pub unit: Option<String>,
+    /// Figures of the service's own, as the user wrote them.
+    pub metrics: Vec<String>,
+    /// Figure that is put first.
+    pub primary: Option<String>,
+    /// Rules of the guard, as the user wrote them.
+    pub rules: Vec<String>,
+    /// Arm of each period.
+    pub arms: [LiveArm; 2],
+    /// Length of a period from the end of the switch, wash-out included, milliseconds.
+    pub period_ms: u64,
+    /// p99 of a request on this host without the plan, nanoseconds: the measure of the guard and of the wash-out.
+    pub p99_ns: Option<f64>,
+}
+
+/// Two periods as they were.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Crossed {
+    /// Judged figures, the primary one first.
+    pub figures: Vec<LiveFigure>,
+    pub periods: Vec<LivePeriodRecord>,
+    /// p99 of a request in the last period without the plan, nanoseconds; `None` without one.
+    pub p99_ns: Option<f64>,
 }
 
 /// An echo, which answers the pings of one run.
@@ -134,6 +172,7 @@ impl RolloutStep {
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Answer {
     Ran(Box<Ran>),
+    Crossed(Box<Crossed>),
     /// A step was done, with the text of its result.
     Done(String),
     /// The settings differ from the plan.

@@ -13,7 +13,7 @@ use model::{
 };
 use remote::Failure;
 use remote::path::is_path_name;
-use remote::work::{Call, Echo, Ping, RolloutStep};
+use remote::work::{Call, Crossing, Echo, Ping, RolloutStep};
 
 use crate::lookup;
 
@@ -21,6 +21,8 @@ use crate::lookup;
 const PINGS_MAX: u32 = 1_000_000;
 /// Time that one end of a pair waits for the other, seconds.
 const PAIR_WAIT_S_MAX: u32 = 3600;
+/// Length of a period of a live proof, milliseconds.
+const CROSSING_MS_MAX: u64 = 600_000;
 
 fn refused(why: impl Into<String>) -> Result<(), Failure> {
     Err(Failure::Usage(why.into()))
@@ -54,6 +56,8 @@ impl Permissions {
 pub(super) fn check(call: &Call, permissions: &Permissions) -> Result<(), Failure> {
     match call {
         Call::RunAlone(request) => check_request(request, permissions),
+        Call::Cross(_) if !permissions.may_tune => no_tuning(),
+        Call::Cross(crossing) => check_crossing(crossing),
         // An agent that no longer may tune still restores what it applied.
         Call::Step(step)
             if !permissions.may_tune && !matches!(**step, RolloutStep::RollBack { .. }) =>
@@ -211,6 +215,32 @@ fn check_plan(text: &str) -> Result<(), Failure> {
         }
         _ => Ok(()),
     }
+}
+
+/// Errors: a figure is not one from outside.
+fn check_crossing(crossing: &Crossing) -> Result<(), Failure> {
+    // Every field is named: a new one is refused until it is thought about.
+    let Crossing {
+        plan,
+        port: _,
+        unit: _,
+        metrics,
+        primary: _,
+        rules: _,
+        arms: _,
+        period_ms,
+        p99_ns: _,
+    } = crossing;
+    if let Some(metric) = metrics.first() {
+        return refused(format!(
+            "agents read no file or address and start no program for a figure: leave out --metric {metric:?}; the figures \
+             from outside need none"
+        ));
+    }
+    if *period_ms > CROSSING_MS_MAX {
+        return refused(format!("agents switch for at most {} s", CROSSING_MS_MAX / 1000));
+    }
+    check_plan(plan)
 }
 
 fn check_step(step: &RolloutStep) -> Result<(), Failure> {

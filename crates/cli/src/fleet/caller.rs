@@ -52,6 +52,8 @@ pub(super) fn time_limit(call: &Call) -> Duration {
     let seconds = |count: u32| Duration::from_secs(count.into());
     match call {
         Call::RunAlone(request) => request.time_limit(),
+        // Both periods, and the search for the service before them.
+        Call::Cross(crossing) => STEP_TIMEOUT + 2 * Duration::from_millis(crossing.period_ms),
         Call::Echo(echo) => PAIR_TIMEOUT + seconds(echo.until.map_or(0, |until| until.wait_s)),
         Call::Ping(ping) => PAIR_TIMEOUT + seconds(ping.wait_s),
         _ => STEP_TIMEOUT,
@@ -96,6 +98,7 @@ pub(super) fn result_text(answer: Answer) -> Result<String, Failure> {
     match answer {
         Answer::Done(text) | Answer::Drifted(text) => Ok(text),
         Answer::Pinged(cell) => Ok(serde_json::to_string(&cell)?),
+        Answer::Crossed(crossed) => Ok(serde_json::to_string(&crossed)?),
         Answer::Failed(failure) => Err(failure),
         Answer::Ran(ran) => {
             let proven = Proven::from(*ran);

@@ -13,6 +13,7 @@ use runner::Proven;
 
 use super::mesh::{MeshEcho, ping};
 use crate::running::{Terminal, runner};
+use crate::tune::cross;
 use crate::tune::steps::{self, StepDone};
 
 /// Time between two looks at an echo.
@@ -64,6 +65,10 @@ impl Answering<'_> {
             Call::RunAlone(request) => {
                 let _lock = fleet_lock()?;
                 self.run(&request)
+            }
+            Call::Cross(crossing) => {
+                let _lock = fleet_lock()?;
+                Ok(Answer::Crossed(Box::new(cross(self.state, &crossing)?)))
             }
             Call::Step(step) => self.step(&step),
             Call::Echo(echo) => {

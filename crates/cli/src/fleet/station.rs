@@ -54,7 +54,7 @@ impl Station {
                 caller::measure(&Host::This, &options, self.folders(), &job.call, beat)
             }
         };
-        if matches!(job.call, Call::RunAlone(_)) {
+        if matches!(job.call, Call::RunAlone(_) | Call::Cross(_)) {
             let result = match &ended {
                 Measured::Done(_) => "done".to_owned(),
                 Measured::Failed(why) | Measured::Refused(why) => format!("failed: {why}"),
@@ -67,7 +67,7 @@ impl Station {
     /// Locks this machine for a measurement.
     fn lock(&self, call: &Call, beat: &mut dyn FnMut()) -> Result<Option<ExclusiveLock>, String> {
         match call {
-            Call::RunAlone(_) => lock_machine(beat).map(Some),
+            Call::RunAlone(_) | Call::Cross(_) => lock_machine(beat).map(Some),
             Call::Step(_) => Ok(None),
             // The other end of its pair does not wait for other experiments.
             _ => ExclusiveLock::acquire_alone().map(Some).map_err(|conflict| conflict.to_string()),
@@ -120,7 +120,7 @@ impl Station {
 fn is_of_rollout(call: &Call) -> bool {
     match call {
         Call::RunAlone(request) => matches!(request.subject, Subject::Plan(_)),
-        call => matches!(call, Call::Step(_)),
+        call => matches!(call, Call::Step(_) | Call::Cross(_)),
     }
 }
 
@@ -134,6 +134,7 @@ fn name(call: &Call) -> String {
             Subject::Plan(_) => "measures for a roll-out",
             Subject::Programs(_) => "measures programs",
         },
+        Call::Cross(_) => "switches the plan on and off on the running service",
         Call::Step(step) => match **step {
             RolloutStep::Apply { .. } => "applies the plan, unconfirmed",
             RolloutStep::Extend { .. } => "postpones the rollback",

@@ -59,6 +59,21 @@ pub(crate) struct PlanLoadArgs {
 }
 
 impl PlanLoadArgs {
+    /// Port, figures and resolution of a proof on the running service. Errors: a load is given, which that brings itself.
+    pub(crate) fn live(&self) -> Result<(Option<u16>, &[String], f64), Failure> {
+        if self.program.is_given()
+            || self.load.load.is_some()
+            || self.from.is_some()
+            || self.forward
+        {
+            return Err(Failure::Usage(
+                "--live takes the traffic of the running service: leave out the load; --port, --metric and --resolve remain"
+                    .into(),
+            ));
+        }
+        Ok((self.program.port, &self.program.metric, self.limits.resolve.ratio()))
+    }
+
     /// Request that proves a plan under this load.
     ///
     /// - `file`: name of the plan, for the record.

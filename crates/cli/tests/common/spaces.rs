@@ -57,12 +57,17 @@ fn offloads(namespace: &str, interface: &str, wanted: &[(&str, bool)]) {
         .expect("entered");
 }
 
+/// Lets one end of a veth pair poll, and so use timers. A veth does so for packets that GRO might merge: not for those that
+/// its peer could have sent whole. Each end is a namespace and an interface.
+pub(crate) fn let_poll(end: (&str, &str), peer: (&str, &str)) {
+    offloads(end.0, end.1, &[(Feature::GRO, true)]);
+    offloads(peer.0, peer.1, &WHOLE_SENDERS.map(|name| (name, false)));
+}
+
 impl Spaces {
-    /// Lets `va` poll, and so use timers. A veth does so for packets that GRO might merge: not for those that its peer
-    /// could have sent whole.
+    /// Lets `va` poll.
     pub(crate) fn let_near_poll(&self) {
-        offloads(&self.near, "va", &[(Feature::GRO, true)]);
-        offloads(&self.far, "vb", &WHOLE_SENDERS.map(|name| (name, false)));
+        let_poll((&self.near, "va"), (&self.far, "vb"));
     }
 
     pub(crate) fn new() -> Self {

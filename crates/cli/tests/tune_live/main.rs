@@ -2,6 +2,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod fleet;
 
 use std::fs;
 use std::process::Command;
@@ -51,19 +52,7 @@ impl Desk {
     fn plan(&self, steps: &[(&str, &str, &str, &str)]) -> String {
         let at = ["--interface", "va", "--netns", &self.spaces.near];
         let args = [&["tune", "plan", "--profile", "latency"], &at[..]].concat();
-        let made = succeed(self.command(&args));
-        let head = made.split("[[").next().unwrap();
-        let head: Vec<&str> = head.lines().filter(|line| !line.ends_with("= []")).collect();
-        let steps: String = steps
-            .iter()
-            .map(|(knob, target, seen, value)| {
-                format!(
-                    "\n[[step]]\nknob = \"{knob}\"\ntarget = \"{target}\"\nseen = \"{seen}\"\nvalue = \"{value}\"\n\
-                     reason = \"a test\"\n"
-                )
-            })
-            .collect();
-        format!("{}\n{steps}", head.join("\n"))
+        plan_of(&succeed(self.command(&args)), steps)
     }
 
     fn command(&self, args: &[&str]) -> Command {
@@ -91,6 +80,19 @@ impl Desk {
     fn journal_exists(&self) -> bool {
         fs::exists(format!("{}/journal", self.data.file("state"))).unwrap()
     }
+}
+
+/// A plan with the head of another one, and these steps.
+fn plan_of(made: &str, steps: &[(&str, &str, &str, &str)]) -> String {
+    let head = made.split("[[").next().unwrap();
+    let head: Vec<&str> = head.lines().filter(|line| !line.ends_with("= []")).collect();
+    let step = |(knob, target, seen, value): &(&str, &str, &str, &str)| {
+        format!(
+            "\n[[step]]\nknob = \"{knob}\"\ntarget = \"{target}\"\nseen = \"{seen}\"\nvalue = \"{value}\"\n\
+             reason = \"a test\"\n"
+        )
+    };
+    format!("{}\n{}", head.join("\n"), steps.iter().map(step).collect::<String>())
 }
 
 const EARLY: &str = "/proc/sys/net/ipv4/tcp_early_demux";

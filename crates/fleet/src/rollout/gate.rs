@@ -47,8 +47,11 @@ pub struct Proof {
     /// Judgement.
     #[serde(flatten)]
     pub gate: RolloutGate,
-    /// The plan on hosts of the stage; `None` without any figure.
+    /// The plan on hosts of the stage; `None` without any figure, and of a live proof.
     pub plan: Option<PooledMetric>,
+    /// Proof on the running services; `None` of one under a load.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub live: Option<Box<LiveCrossings>>,
     /// Number of hosts in the control group.
     pub control_count: usize,
     /// Figure of the control group over that of its baseline, median; `None` without any.

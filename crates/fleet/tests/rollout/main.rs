@@ -271,7 +271,7 @@ impl<W: Way> Hosts for Reached<W> {
         assert!(!levels.is_empty(), "the baseline survives a kill");
         let answers = self.0.each(stage, "measure")?;
         let gate = self.0.world().borrow_mut().gate();
-        Ok((answers, Proof { gate, plan: None, control_count: 0, control_drift: None }))
+        Ok((answers, Proof { gate, plan: None, live: None, control_count: 0, control_drift: None }))
     }
 
     fn apply(&mut self, hosts: &[usize]) -> Result<Answers, Killed> {

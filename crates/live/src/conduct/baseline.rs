@@ -58,9 +58,8 @@ pub(super) fn measure<F: Figures>(
     let error_share = index_of(&judged, ERRORS).and_then(whole).unwrap_or(0.0);
 
     let act_ns = time_act(clock, switch)?;
-    let lag_ns = p99_ns.filter(|lag| lag.is_finite() && *lag > 0.0).map(|lag| lag as u64);
-    let of_lag = WASHOUT_NS.max(lag_ns.unwrap_or(0).saturating_mul(WASHOUT_LAGS));
-    let washout_ns = washout.map_or(of_lag.min(WASHOUT_NS_MAX), |given| given.as_nanos() as u64);
+    let lag_ns = lag_ns(p99_ns);
+    let washout_ns = washout_ns(p99_ns, washout);
     let points = placebo(slice_ns, readings.len() - 1, &judged, washout_ns, &|index, slices| {
         figures.value(readings.get(slices.start)?, readings.get(slices.end)?, index)
     });
@@ -71,6 +70,18 @@ pub(super) fn measure<F: Figures>(
         LiveBaseline { time_ns, request_count, values, placebo: curve.collect(), act_ns, lag_ns };
     let requests_per_s = request_count as f64 / (read_ns.max(1) as f64 / 1e9);
     Ok(Baseline { record, points, washout_ns, requests_per_s, error_share, p99_ns })
+}
+
+/// Time that a request is under way.
+fn lag_ns(p99_ns: Option<f64>) -> Option<u64> {
+    p99_ns.filter(|lag| lag.is_finite() && *lag > 0.0).map(|lag| lag as u64)
+}
+
+/// - `p99_ns`: of a request without the setting.
+/// - `given`: by the user.
+pub(super) fn washout_ns(p99_ns: Option<f64>, given: Option<Duration>) -> u64 {
+    let of_lag = WASHOUT_NS.max(lag_ns(p99_ns).unwrap_or(0).saturating_mul(WASHOUT_LAGS));
+    given.map_or(of_lag.min(WASHOUT_NS_MAX), |given| given.as_nanos() as u64)
 }
 
 /// Switches on and off once; returns the longer of both times.

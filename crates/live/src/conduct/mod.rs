@@ -3,6 +3,7 @@
 //! Clock, figures and switch are traits, so that tests drive it without any of the three.
 
 mod baseline;
+mod crossing;
 mod guard;
 mod period;
 mod run;
@@ -18,6 +19,7 @@ use model::live::{
 };
 use thiserror::Error;
 
+pub use crossing::{CrossingOptions, cross};
 pub use run::{LiveRun, RunOptions, conduct};
 pub use service::{ServiceFigures, SystemClock};
 
@@ -77,15 +79,17 @@ pub trait Observer {
     fn period(&mut self, period: &LivePeriodRecord, outcome: &dyn Fn() -> LiveOutcome);
 }
 
-/// The run did not come to its first switch; all settings are as they were.
+/// Reason without a result. But for [`ConductError::Period`], the settings are as they were.
 #[derive(Debug, Error)]
 pub enum ConductError {
     #[error("{0}; nothing was switched")]
     Refused(#[from] LiveRefusal),
     #[error(transparent)]
     Guard(#[from] GuardRuleError),
-    #[error("interrupted in the baseline: nothing was switched")]
+    #[error("interrupted before there was a result")]
     Interrupted,
+    #[error("a period did not end: {0}")]
+    Period(String),
     #[error("the figures of the service cannot be read: {0}")]
     Figures(String),
     #[error("the settings cannot be switched: {0}")]

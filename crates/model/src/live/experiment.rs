@@ -258,7 +258,8 @@ impl LiveExperiment {
 }
 
 impl TripCount {
-    fn add(&mut self, arm: LiveArm) {
+    /// Counts one more period of an arm.
+    pub fn add(&mut self, arm: LiveArm) {
         match arm {
             LiveArm::On => self.on += 1,
             LiveArm::Off => self.off += 1,

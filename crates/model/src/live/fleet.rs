@@ -37,7 +37,7 @@ pub struct LivePooled {
     pub verdict: LiveVerdict,
     /// Fewest groups that have one.
     pub groups_needed: u32,
-    /// Groups without hosts in both halves, or without any figure; they do not count.
+    /// Groups without any figure; they do not count.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<String>,
 }
@@ -52,7 +52,9 @@ pub fn is_first_half_on(seed: u64, group: u32) -> bool {
 /// Judges one figure over groups, in the order in which they finished.
 ///
 /// The group is the unit, as hosts of one group are not independent. Its difference is the mean of those of its two halves: a
-/// drift between the stages that all its hosts share falls out, and the group's coin gives the rest a random sign.
+/// drift between the stages that all its hosts share falls out, and the group's coin gives the rest a random sign. A group that
+/// is crossed over again, with a new coin, is one more unit; a group of one host has one half, whose drift the coin alone
+/// takes.
 ///
 /// - `judged`: figures of the rollout that are judged.
 /// - `stage_ns`: length of a stage.
@@ -87,13 +89,14 @@ struct CrossedOver {
     level: f64,
 }
 
-/// On less off of a group; `None` if one half has no host with a figure.
+/// On less off of a group; `None` if no host has a figure.
 fn crossed_over(group: &LiveGroup, figure: &LiveFigure) -> Option<CrossedOver> {
-    let difference = half_difference(group, figure, true)? + half_difference(group, figure, false)?;
+    let halves = [true, false].map(|is_on_first| half_difference(group, figure, is_on_first));
+    let difference = mean(&halves.into_iter().flatten().collect::<Vec<f64>>())?;
     let values: Vec<f64> =
         group.hosts.iter().flat_map(|host| host.values).flatten().filter_map(finite).collect();
     // A missing figure in both arms has no direction.
-    let difference = if difference.is_nan() { 0.0 } else { difference / 2.0 };
+    let difference = if difference.is_nan() { 0.0 } else { difference };
     Some(CrossedOver { difference, level: mean(&values).unwrap_or_default() })
 }
 

@@ -2,15 +2,16 @@
 
 use maud::{Markup, html};
 
-use super::{Shell, class, findings, heading, section, table};
+use super::{Shell, class, findings as answer, heading, section, table};
 use crate::page::RolloutPage;
 
 /// The roll-out as one self-contained HTML file.
 pub fn rollout_page(page: &RolloutPage) -> String {
     let body = html! {
         (heading(&page.subject, &page.caption))
-        (section("Answer", &findings(&page.findings)))
+        (section("Answer", &answer(&page.findings)))
         (section("Stages", &stages(page)))
+        @if !page.figures.is_empty() { (section("Figures of the running services", &figures(page))) }
         (section("Hosts", &hosts(page)))
         (section("Every transition", &steps(page)))
         (section("What qualifies this", &html! { @for remark in &page.remarks { p { (remark) } } }))
@@ -34,6 +35,28 @@ fn stages(page: &RolloutPage) -> Markup {
     };
     let caption = html! { "Ratio: with the plan over without it; control group: hosts, drift since the baseline" };
     table(None, &caption, &columns, &rows)
+}
+
+fn figures(page: &RolloutPage) -> Markup {
+    let columns = [">stage", "figure", ">ratio", "verdict", ">evidence", ">decided after"];
+    let rows = html! {
+        @for (stage, row) in &page.figures {
+            tr {
+                td.n { (stage) }
+                th scope="row" { (row.figure) }
+                td.n { (row.ratio) }
+                td { span class=(class(row.tone)) { (row.verdict) } }
+                td.n { (row.evidence) }
+                td.n { (row.decided) }
+            }
+        }
+    };
+    table(
+        None,
+        &html! { "Ratio: with the plan over without it, over pairs of hosts and rounds" },
+        &columns,
+        &rows,
+    )
 }
 
 fn hosts(page: &RolloutPage) -> Markup {

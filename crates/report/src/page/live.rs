@@ -1,7 +1,7 @@
 //! A proof on a running service: all that its forms show.
 
 use model::Verdict;
-use model::live::{LiveArm, LivePeriodRecord};
+use model::live::{LiveArm, LivePeriodRecord, LiveVerdict};
 
 use crate::answer::{Sentence, live_end, live_label, live_sentences, live_time, live_trust};
 use crate::live::LiveProof;
@@ -40,6 +40,30 @@ pub struct LiveRow {
     pub evidence: String,
     pub decided: String,
     pub tone: Tone,
+}
+
+impl LiveRow {
+    /// Of a figure whose baseline is not shown.
+    pub fn new(verdict: &LiveVerdict) -> Self {
+        let ratio = match (&verdict.ratio, &verdict.difference) {
+            (Some(ratio), _) => units::ratio(ratio.median),
+            (None, Some(difference)) => format!("{:+.2} ‰", difference.mean * 1e3),
+            (None, None) => "–".to_owned(),
+        };
+        LiveRow {
+            figure: live_label(&verdict.figure),
+            baseline: "–".to_owned(),
+            ratio,
+            verdict: match verdict.verdict {
+                Verdict::Inconclusive => "not decided".to_owned(),
+                Verdict::NoDifferenceShown => "no difference".to_owned(),
+                verdict => wording::verdict(verdict).to_owned(),
+            },
+            evidence: format!("{:.0} of {:.0}", verdict.evidence.min(1e6), verdict.evidence_needed),
+            decided: verdict.decided_ns.map_or("–".to_owned(), live_time),
+            tone: wording::tone(Some(verdict.verdict)),
+        }
+    }
 }
 
 /// Periods over time.
@@ -91,30 +115,8 @@ fn rows(proof: &LiveProof) -> Vec<LiveRow> {
     figures
         .map(|(place, (figure, verdict))| {
             let baseline = proof.baseline.values.get(place).copied().flatten();
-            let ratio = match (&verdict.ratio, &verdict.difference) {
-                (Some(ratio), _) => units::ratio(ratio.median),
-                (None, Some(difference)) => format!("{:+.2} ‰", difference.mean * 1e3),
-                (None, None) => "–".to_owned(),
-            };
-            let decided = verdict.decided_ns.map_or("–".to_owned(), live_time);
-            LiveRow {
-                figure: live_label(&figure.name),
-                baseline: baseline
-                    .map_or("–".to_owned(), |value| units::value(value, &figure.unit)),
-                ratio,
-                verdict: match verdict.verdict {
-                    Verdict::Inconclusive => "not decided".to_owned(),
-                    Verdict::NoDifferenceShown => "no difference".to_owned(),
-                    verdict => wording::verdict(verdict).to_owned(),
-                },
-                evidence: format!(
-                    "{:.0} of {:.0}",
-                    verdict.evidence.min(1e6),
-                    verdict.evidence_needed
-                ),
-                decided,
-                tone: wording::tone(Some(verdict.verdict)),
-            }
+            let baseline = baseline.map(|value| units::value(value, &figure.unit));
+            LiveRow { baseline: baseline.unwrap_or_else(|| "–".into()), ..LiveRow::new(verdict) }
         })
         .collect()
 }

@@ -2,6 +2,7 @@
 
 use model::Verdict;
 
+use super::LiveRow;
 use crate::screen::Tone;
 use crate::{units, wording};
 
@@ -13,6 +14,8 @@ pub struct RolloutPage {
     pub caption: String,
     pub findings: Vec<(Tone, String)>,
     pub stages: Vec<RolloutStage>,
+    /// Number of the stage and a figure of its live proof.
+    pub figures: Vec<(String, LiveRow)>,
     /// Hosts, in the order of their stages.
     pub hosts: Vec<RolloutHost>,
     /// State that began and its reason, oldest first.

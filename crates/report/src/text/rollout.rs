@@ -1,7 +1,7 @@
 //! A staged roll-out, in a terminal.
 
 use super::Style;
-use crate::page::{RolloutHost, RolloutPage, RolloutStage};
+use crate::page::{LiveRow, RolloutHost, RolloutPage, RolloutStage};
 use crate::screen::{Cell, Screen, Tone};
 
 /// Formats a roll-out: its end, its stages, its hosts and every transition.
@@ -16,6 +16,11 @@ pub fn rollout(page: &RolloutPage, style: Style) -> String {
     let stages = [">stage", ">hosts", ">ratio", "proof", "control?", "now"];
     screen.table(&stages, page.stages.iter().map(stage));
     screen.blank();
+    if !page.figures.is_empty() {
+        let figures = [">stage", "figure", ">ratio", "verdict", ">evidence", ">decided after"];
+        screen.table(&figures, page.figures.iter().map(figure));
+        screen.blank();
+    }
     let hosts = ["host", ">stage", ">ratio", "verdict"];
     screen.table(&hosts, page.hosts.iter().map(host));
     screen.blank();
@@ -37,6 +42,17 @@ fn stage(stage: &RolloutStage) -> Vec<Cell> {
         Cell::toned(&stage.verdict, stage.tone),
         Cell::plain(&stage.control),
         Cell::plain(&stage.now),
+    ]
+}
+
+fn figure((stage, row): &(String, LiveRow)) -> Vec<Cell> {
+    vec![
+        Cell::plain(stage),
+        Cell::plain(&row.figure),
+        Cell::plain(&row.ratio),
+        Cell::toned(&row.verdict, row.tone),
+        Cell::plain(&row.evidence),
+        Cell::plain(&row.decided),
     ]
 }
 

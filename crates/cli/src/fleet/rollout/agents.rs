@@ -32,7 +32,7 @@ pub(super) fn run(context: &Context, args: &RolloutArgs, folder: &Path) -> Resul
         None => {
             let hosts = args.agents.hosts(&servers.fleet)?;
             let permissions = Permissions::coordinator(true);
-            Some(args.header(hosts, |request| allowed::check_request(request, &permissions))?)
+            Some(args.header(hosts, |call| allowed::check(call, &permissions))?)
         }
         Some(_) => None,
     };
@@ -96,7 +96,7 @@ impl ByAgents {
         let within = self.answer_within;
         let (taken_within, answered_within) = match call {
             // Its agent knows its time limit.
-            Call::RunAlone(_) => (self.taken_within, None),
+            Call::RunAlone(_) | Call::Cross(_) => (self.taken_within, None),
             // Slow devices; it is taken as soon as any other step.
             call if is_application(call) => (within, Some(within + STEP_TIMEOUT)),
             Call::Step(step) if matches!(**step, RolloutStep::RollBack { .. }) => {
@@ -167,7 +167,7 @@ impl Reach for ByAgents {
     fn each(&mut self, calls: &[(usize, Call)]) -> Result<Answers, Failure> {
         let Some((_, first)) = calls.first() else { return Ok(Vec::new()) };
         let mut planned = self.plan(calls, self.limits(first))?;
-        self.drive(&mut planned, matches!(first, Call::RunAlone(_)))?;
+        self.drive(&mut planned, matches!(first, Call::RunAlone(_) | Call::Cross(_)))?;
         let archive = &mut self.servers.archive;
         Ok(persist(archive, |archive| planned.answers(archive))?)
     }

@@ -1,15 +1,17 @@
 //! Document and page of a roll-out.
 
 use fleet::rollout::{
-    Draw, LedgerRow, Proof, RolloutGate, RolloutHeader, RolloutState, StepAnswer,
+    Draw, LedgerRow, LiveCrossings, Proof, RolloutGate, RolloutHeader, RolloutState, StepAnswer,
 };
 use house::context::DOCUMENT;
 use model::pool::PooledMetric;
-use report::page::{RolloutHost, RolloutPage, RolloutStage};
+use report::page::{LiveRow, RolloutHost, RolloutPage, RolloutStage};
 use report::screen::Tone;
 use report::units;
 use schemars::JsonSchema;
 use serde::Serialize;
+
+use super::request::RolloutRequest;
 
 /// Document of `fleet rollout --json`.
 #[derive(Serialize, JsonSchema)]
@@ -28,7 +30,14 @@ pub(crate) struct RolloutDocument {
     stages: Vec<StageDocument>,
     /// Every transition, oldest first.
     transitions: Vec<Transition>,
+    /// True if it is proved on the running services.
+    is_live: bool,
 }
+
+const UNDER_LOAD: &str = "Each stage is proved on its own hosts, with and without the plan in turn, before the plan stays on \
+    any of them. The control group is not touched; its drift is its figure over that of the baseline.";
+const LIVE: &str = "Each stage is proved on the running services of its hosts, in pairs: one host has the plan while the other \
+    has not, and then the other way round; a coin says which has it first. What takes longer than a period to show is not seen.";
 
 #[derive(Serialize, JsonSchema)]
 struct StageDocument {
@@ -61,7 +70,7 @@ impl RolloutDocument {
     pub(super) fn new(
         header: &RolloutHeader,
         draw: &Draw,
-        metric: &str,
+        request: &RolloutRequest,
         rows: &[LedgerRow],
     ) -> Self {
         let name = |at: &usize| header.hosts.get(*at).cloned().unwrap_or_default();
@@ -85,13 +94,14 @@ impl RolloutDocument {
         RolloutDocument {
             schema: DOCUMENT,
             id: header.id.clone(),
-            metric: metric.to_owned(),
+            metric: request.metric().to_owned(),
             seed: header.seed,
             state,
             why: rows.last().map(|row| row.why.clone()).unwrap_or_default(),
             trigger: trigger(rows),
             stages: stages.collect(),
             transitions: transitions.collect(),
+            is_live: request.live().is_some(),
         }
     }
 
@@ -123,12 +133,15 @@ impl RolloutDocument {
             caption: format!("{}, judged by {}, seed {}", self.id, self.metric, self.seed),
             findings: self.findings(),
             stages: self.stages.iter().enumerate().map(stage_row).collect(),
+            figures: self.stages.iter().enumerate().flat_map(figure_rows).collect(),
             hosts: self.stages.iter().enumerate().flat_map(host_rows).collect(),
-            steps: self.transitions.iter().map(|of| (of.state.to_string(), of.why.clone())).collect(),
+            steps: self
+                .transitions
+                .iter()
+                .map(|of| (of.state.to_string(), of.why.clone()))
+                .collect(),
             remarks: vec![
-                "Each stage is proved on its own hosts, with and without the plan in turn, before the plan stays on \
-                 any of them. The control group is not touched; its drift is its figure over that of the baseline."
-                    .into(),
+                if self.is_live { LIVE } else { UNDER_LOAD }.into(),
                 "Until it is confirmed, each host rolls back by itself if it loses contact.".into(),
             ],
         }
@@ -185,19 +198,31 @@ fn stage_row((at, stage): (usize, &StageDocument)) -> RolloutStage {
             (why.clone(), Tone::Doubt)
         }
     };
+    let first = live_proof(stage).and_then(|live| live.figures.first());
+    let live = first.and_then(|of| Some(units::ratio(of.verdict.ratio?.median)));
     let drift = stage.proof.as_ref().and_then(|proof| proof.control_drift);
     RolloutStage {
         name: (at + 1).to_string(),
         hosts: stage.hosts.len().to_string(),
-        ratio: plan.and_then(figure).unwrap_or_else(|| "–".into()),
+        ratio: plan.and_then(figure).or(live).unwrap_or_else(|| "–".into()),
         verdict,
         control: match drift {
+            None if live_proof(stage).is_some() => "–".into(),
             Some(drift) => format!("{}, {}", stage.control.len(), units::ratio(drift)),
             None => stage.control.len().to_string(),
         },
         now: if stage.has_plan { "has the plan" } else { "earlier values" }.into(),
         tone,
     }
+}
+
+fn live_proof(stage: &StageDocument) -> Option<&LiveCrossings> {
+    stage.proof.as_ref()?.live.as_deref()
+}
+
+fn figure_rows((at, stage): (usize, &StageDocument)) -> Vec<(String, LiveRow)> {
+    let figures = live_proof(stage).into_iter().flat_map(|live| &live.figures);
+    figures.map(|of| ((at + 1).to_string(), LiveRow::new(&of.verdict))).collect()
 }
 
 /// Pooled ratio of a stage, or that of its only host.
@@ -207,6 +232,17 @@ fn figure(plan: &PooledMetric) -> Option<String> {
         _ => plan.ratio,
     };
     ratio.map(units::ratio)
+}
+
+/// Partner of a host in a live proof.
+fn crossed_with(stage: &StageDocument, host: &str) -> Option<String> {
+    let live = live_proof(stage)?;
+    let pair = live.groups.iter().find(|pair| pair.iter().any(|of| of == host))?;
+    let rounds = units::plural(u64::from(live.rounds), "round");
+    Some(match pair.iter().find(|of| *of != host) {
+        Some(other) => format!("crossed over with {other}, {rounds}"),
+        None => format!("crossed over alone, {rounds}"),
+    })
 }
 
 fn host_rows((at, stage): (usize, &StageDocument)) -> Vec<RolloutHost> {
@@ -219,7 +255,7 @@ fn host_rows((at, stage): (usize, &StageDocument)) -> Vec<RolloutHost> {
             stage: (at + 1).to_string(),
             ratio: line.and_then(|line| line.ratio),
             verdict: line.and_then(|line| line.verdict),
-            why: line.and_then(|line| line.why.clone()),
+            why: line.and_then(|line| line.why.clone()).or_else(|| crossed_with(stage, host)),
         });
     }
     rows

@@ -43,15 +43,14 @@ pub(super) struct Members<'a, R> {
 }
 
 impl<R: Reach> Members<'_, R> {
-    fn plan_text(&self, at: usize) -> String {
+    pub(super) fn plan_text(&self, at: usize) -> String {
         self.reach.plan_text(at, self.plan)
     }
 
     fn measurements(&self, hosts: &[usize], arms: PlanArms) -> Result<Vec<(usize, Call)>, Failure> {
         let measurement = |at: usize| {
             let plan = self.plan_text(at);
-            let request = self.request.measurement(&self.reach.word(at), plan, arms)?;
-            Ok((at, Call::RunAlone(Box::new(request))))
+            Ok((at, self.request.measurement(&self.reach.word(at), plan, arms)?))
         };
         hosts.iter().copied().map(measurement).collect()
     }
@@ -65,7 +64,7 @@ impl<R: Reach> Members<'_, R> {
     /// Figures of hosts in the metric of the roll-out.
     fn figures(&mut self, calls: &[(usize, Call)]) -> Result<Vec<(usize, Figure)>, Failure> {
         let answers = self.reach.each(calls)?;
-        let metric = &self.request.metric;
+        let metric = self.request.metric();
         Ok(answers.into_iter().map(|(at, answer)| (at, proof::figure(answer, metric))).collect())
     }
 
@@ -96,7 +95,7 @@ impl<R: Reach> Members<'_, R> {
         self.same(hosts, &RolloutStep::Keep { owner: self.owner() })
     }
 
-    fn say(&self, what: &str, hosts: &[usize]) {
+    pub(super) fn say(&self, what: &str, hosts: &[usize]) {
         console::say(&format!("{what}: {}", console::count(hosts.len(), "host")));
     }
 }
@@ -117,6 +116,9 @@ impl<R: Reach> Hosts for Members<'_, R> {
     type Error = Failure;
 
     fn baseline(&mut self, hosts: &[usize]) -> Result<(Answers, Vec<Option<f64>>), Failure> {
+        if let Some(live) = self.request.live() {
+            return self.live_baseline(live, hosts);
+        }
         self.say("baseline", hosts);
         let calls = self.measurements(hosts, PlanArms::None)?;
         let figures = self.figures(&calls)?;
@@ -133,6 +135,9 @@ impl<R: Reach> Hosts for Members<'_, R> {
         control: &[usize],
         levels: &[Option<f64>],
     ) -> Result<(Answers, Proof), Failure> {
+        if let Some(live) = self.request.live() {
+            return self.live_proof(live, stage, levels);
+        }
         self.say("proving, beside a control group of the same size if there is one", stage);
         let with = self.measurements(stage, PlanArms::Plan)?;
         let without = self.measurements(control, PlanArms::None)?;

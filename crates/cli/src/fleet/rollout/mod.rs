@@ -3,6 +3,7 @@
 #[cfg(feature = "fleet")]
 mod agents;
 mod document;
+mod live;
 mod members;
 mod near;
 mod proof;
@@ -99,7 +100,7 @@ fn go_on<L: Ledger, R: Reach>(
         id: &header.id,
     };
     let ended = conduct(args, &draw, &header.hosts, &mut members, ledger)?;
-    let document = RolloutDocument::new(header, &draw, &request.metric, &ledger.rows()?);
+    let document = RolloutDocument::new(header, &draw, &request, &ledger.rows()?);
     if document.was_begun() {
         show(context, args, &document)?;
     }

@@ -68,7 +68,8 @@ impl Near {
     /// Has hosts answer, one after the other.
     fn ask_each(&self, calls: Vec<&(usize, Call)>, found: &Mutex<Answers>) -> Result<(), String> {
         for (at, call) in calls {
-            let answer = if matches!(call, Call::RunAlone(_)) && signals::stop_requested() {
+            let is_measurement = matches!(call, Call::RunAlone(_) | Call::Cross(_));
+            let answer = if is_measurement && signals::stop_requested() {
                 StepAnswer::Silent("interrupted".into())
             } else {
                 self.site(*at).once(call, &mut || {})
@@ -96,11 +97,15 @@ impl Reach for Near {
         plan.to_text()
     }
 
-    /// One after the other on this machine, others at the same time.
+    /// One after the other on this machine, others at the same time; crossings at the same time everywhere.
     fn each(&mut self, calls: &[(usize, Call)]) -> Result<Answers, Failure> {
-        let (local, remote): (Vec<_>, Vec<_>) =
-            calls.iter().partition(|(at, _)| self.hosts[*at].is_local());
-        let share = remote.len().div_ceil(REMOTE_MAX).max(1);
+        let is_beside =
+            |at: usize, call: &Call| matches!(call, Call::Cross(_)) || !self.hosts[at].is_local();
+        let (remote, local): (Vec<_>, Vec<_>) =
+            calls.iter().partition(|(at, call)| is_beside(*at, call));
+        let has_crossings = calls.iter().any(|(_, call)| matches!(call, Call::Cross(_)));
+        // A crossing that waits for another one would not be beside it.
+        let share = if has_crossings { 1 } else { remote.len().div_ceil(REMOTE_MAX).max(1) };
         let groups = std::iter::once(local)
             .chain(remote.chunks(share).map(<[_]>::to_vec))
             .filter(|group| !group.is_empty());

@@ -80,6 +80,7 @@ pub(super) fn proof(
     Proof {
         gate: gate(plan.as_ref(), wants, (untouched.len(), odd), pooled.resolve),
         plan,
+        live: None,
         control_count: control.len(),
         control_drift,
     }

@@ -10,12 +10,14 @@ use house::args::parse_duration;
 use house::place::StateArgs;
 use model::{PlanArms, Request, Subject};
 use remote::Failure;
+use remote::work::Call;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::super::hosts::HostsArgs;
 use super::super::now_ms;
 use super::super::words::Words;
+use super::live::{LiveMeasurement, LiveRolloutArgs};
 use crate::tune::prove::PlanLoadArgs;
 
 #[derive(Debug, Args)]
@@ -31,9 +33,10 @@ pub(crate) struct RolloutArgs {
     /// Hosts that have the plan after each stage: numbers, or shares of all hosts
     #[arg(long, value_name = "SIZE,…", value_delimiter = ',', default_value = "1,10%,100%")]
     stages: Vec<String>,
-    /// Metric that decides: the name of a judged metric of the load, or words of it
-    #[arg(long, value_name = "METRIC", default_value = "rtt p99")]
-    metric: String,
+    /// Metric that decides: the name of a judged metric of the load, or words of it; default: rtt p99, and with --live
+    /// cpu_per_request
+    #[arg(long, value_name = "METRIC")]
+    metric: Option<String>,
     /// Refuse a plan that is not shown to be better, in stages of six hosts and more
     #[arg(long)]
     wants_gain: bool,
@@ -65,10 +68,16 @@ pub(crate) struct RolloutArgs {
     state: StateArgs,
     #[command(flatten)]
     load: Words<PlanLoadArgs>,
+    // Last: it has a heading of its own.
+    #[command(flatten)]
+    live: LiveRolloutArgs,
 }
 
 /// Version of [`RolloutRequest`].
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
+
+/// Metric that decides under a load, unless the user names one.
+const METRIC: &str = "rtt p99";
 
 /// Everything but hosts, stages and plan, as the ledger has it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -76,7 +85,8 @@ const VERSION: u32 = 2;
 pub(super) struct RolloutRequest {
     /// [`VERSION`].
     version: u32,
-    pub(super) metric: String,
+    /// `None` for the first figure of a live proof.
+    pub(super) metric: Option<String>,
     pub(super) wants_gain: bool,
     pub(super) accepts_inconclusive: bool,
     pub(super) hold_ms: u64,
@@ -84,12 +94,35 @@ pub(super) struct RolloutRequest {
     pub(super) ssh_options: Vec<String>,
     /// Folder of journals on this machine.
     pub(super) state: PathBuf,
-    /// Measurement of a host, in whose load `{host}` stands for its name. Its plan is that of the roll-out.
-    measurement: Request,
+    measurement: Measurement,
+}
+
+/// Measurement of a host, whose plan is that of the roll-out.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Measurement {
+    /// Under a load, in which `{host}` stands for the name of the host.
+    Load(Box<Request>),
+    /// On its running service.
+    Live(LiveMeasurement),
 }
 
 impl RolloutRequest {
-    /// Measurement of a host.
+    /// Live measurement; `None` under a load.
+    pub(super) fn live(&self) -> Option<&LiveMeasurement> {
+        match &self.measurement {
+            Measurement::Live(live) => Some(live),
+            Measurement::Load(_) => None,
+        }
+    }
+
+    /// Metric that decides, for messages.
+    pub(super) fn metric(&self) -> &str {
+        let default = if self.live().is_some() { "the first figure" } else { METRIC };
+        self.metric.as_deref().unwrap_or(default)
+    }
+
+    /// Measurement of a host under a load.
     ///
     /// - `word`: replaces `{host}`.
     pub(super) fn measurement(
@@ -97,14 +130,17 @@ impl RolloutRequest {
         word: &str,
         plan: String,
         arms: PlanArms,
-    ) -> Result<Request, Failure> {
-        let mut value = serde_json::to_value(&self.measurement)?;
+    ) -> Result<Call, Failure> {
+        let Measurement::Load(measurement) = &self.measurement else {
+            return Err(Failure::failed("a live roll-out has no load"));
+        };
+        let mut value = serde_json::to_value(measurement)?;
         replace_host(&mut value, word);
         let mut request: Request = serde_json::from_value(value)?;
         if let Subject::Plan(subject) = &mut request.subject {
             (subject.plan, subject.arms) = (plan, arms);
         }
-        Ok(request)
+        Ok(Call::RunAlone(Box::new(request)))
     }
 
     pub(super) fn wants(&self) -> Wants {
@@ -133,7 +169,7 @@ impl RolloutArgs {
     pub(super) fn header(
         &self,
         hosts: Vec<String>,
-        check: impl Fn(&Request) -> Result<(), Failure>,
+        check: impl Fn(&Call) -> Result<(), Failure>,
     ) -> Result<RolloutHeader, Failure> {
         let Some(path) = &self.plan else {
             return Err(Failure::Usage("name the plan to roll out".into()));
@@ -145,12 +181,19 @@ impl RolloutArgs {
                 WITHIN_MIN.as_secs()
             )));
         }
-        let mut measurement = self.load.0.request(&plan, path, PlanArms::Plan, true)?;
-        check(&measurement)?;
-        // The header has it.
-        if let Subject::Plan(subject) = &mut measurement.subject {
-            subject.plan.clear();
-        }
+        let measurement = if self.live.live {
+            let live = self.live.measurement(&self.load.0, self.metric.as_deref())?;
+            check(&live.check_call(plan.to_text()))?;
+            Measurement::Live(live)
+        } else {
+            let mut request = self.load.0.request(&plan, path, PlanArms::Plan, true)?;
+            check(&Call::RunAlone(Box::new(request.clone())))?;
+            // The header has it.
+            if let Subject::Plan(subject) = &mut request.subject {
+                subject.plan.clear();
+            }
+            Measurement::Load(Box::new(request))
+        };
         let request = RolloutRequest {
             version: VERSION,
             metric: self.metric.clone(),
@@ -175,7 +218,7 @@ impl RolloutArgs {
     }
 }
 
-fn whole_ms(time: Duration) -> u64 {
+pub(super) fn whole_ms(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 

@@ -1,5 +1,6 @@
 //! `wirepath tune prove --live`: the worth of a plan on the running service, under its own traffic.
 
+mod crossing;
 mod progress;
 mod result;
 
@@ -23,9 +24,11 @@ use report::live::{LiveAbsent, LiveSetting};
 use sys::clock::{monotonic_ns, realtime_ns};
 use time::OffsetDateTime;
 
+pub(crate) use self::crossing::cross;
 use self::progress::Terminal;
 pub(crate) use self::result::stored_file;
 use self::result::{Described, document, keep, show, verdict};
+use super::apply::RebaseArgs;
 use super::kept;
 use crate::guard::Guard;
 
@@ -81,7 +84,7 @@ pub(super) struct LiveArgs {
 /// Options that a live proof shares with others.
 pub(super) struct Shared<'a> {
     pub(super) plan: (&'a Plan, &'a Path),
-    pub(super) rebase: &'a super::apply::RebaseArgs,
+    pub(super) rebase: &'a RebaseArgs,
     pub(super) port: Option<u16>,
     pub(super) metrics: &'a [String],
     /// Ratio above 1.
@@ -117,24 +120,16 @@ pub(super) fn run(
     let now = OffsetDateTime::now_utc();
     let metrics = metrics(shared.metrics)?;
     let (plan, plan_file) = shared.plan;
-    let place = Place { netns: plan.netns.clone(), root: state.root.clone() };
-    let system = System::open(&place)?;
-    let plan = shared.rebase.plan(plan.clone(), &system, &state.store())?;
     let service = args.service(shared.port);
     let service_name = name_of(service.as_ref());
-    let netns = plan.netns.is_some().then(|| place.netns_file());
-    let sources =
-        Sources::open(&SourceSpec { service, netns, metrics }).map_err(sources_failure)?;
-    let absent = absent(&sources);
-    let mut figures = ServiceFigures::new(sources, args.primary.as_deref()).map_err(|known| {
-        Failure::Usage(format!("--primary: the figures of this run are {}", known.join(", ")))
-    })?;
+    let place = Place { netns: plan.netns.clone(), root: state.root.clone() };
+    let mut figures = figures(&place, service, metrics, args.primary.as_deref())?;
+    let absent = absent(figures.sources());
     check_rules(&args.guard, live::conduct::Figures::figures(&figures)).map_err(Failure::usage)?;
     let _lock =
         ExclusiveLock::acquire(Activity::Live).map_err(|why| Failure::failed(why.to_string()))?;
     let guard = Guard::start(&state.journal())?;
-    let mut switched = SwitchedPlan::open(system, &plan, state.store(), signals::stop_flag())
-        .map_err(|why| switch_failure(&why))?;
+    let (plan, mut switched) = switched(state, &place, plan, shared.rebase)?;
     check_reach(&mut switched, &mut figures)?;
     let settings = settings(&switched);
     let mut terminal = Terminal::new(context);
@@ -166,6 +161,36 @@ pub(super) fn run(
         keep(context, state, (&plan, plan_file), &proof, file)?;
     }
     verdict(&proof, is_interrupted)
+}
+
+/// Figures of a service in the namespace of a plan.
+///
+/// - `primary`: the one that is put first.
+fn figures(
+    place: &Place,
+    service: Option<Service>,
+    metrics: Vec<MetricSpec>,
+    primary: Option<&str>,
+) -> Result<ServiceFigures, Failure> {
+    let netns = place.netns.is_some().then(|| place.netns_file());
+    let sources =
+        Sources::open(&SourceSpec { service, netns, metrics }).map_err(sources_failure)?;
+    ServiceFigures::new(sources, primary).map_err(|known| {
+        Failure::Usage(format!("--primary: the figures of this run are {}", known.join(", ")))
+    })
+}
+
+/// The plan for this host, ready to be switched: all of it is off.
+fn switched(
+    state: &StateArgs,
+    place: &Place,
+    plan: &Plan,
+    rebase: &RebaseArgs,
+) -> Result<(Plan, SwitchedPlan), Failure> {
+    let system = System::open(place)?;
+    let plan = rebase.plan(plan.clone(), &system, &state.store())?;
+    let switched = SwitchedPlan::open(system, &plan, state.store(), signals::stop_flag());
+    Ok((plan, switched.map_err(|why| switch_failure(&why))?))
 }
 
 /// Restores every setting. Errors: one could not be.
