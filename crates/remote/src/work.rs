@@ -60,6 +60,8 @@ pub struct Crossing {
     pub primary: Option<String>,
     /// Rules of the guard, as the user wrote them.
     pub rules: Vec<String>,
+    /// Each switch closes the service's connections.
+    pub closes_connections: bool,
     /// Arm of each period.
     pub arms: [LiveArm; 2],
     /// Length of a period from the end of the switch, wash-out included, milliseconds.

@@ -227,6 +227,7 @@ fn check_crossing(crossing: &Crossing) -> Result<(), Failure> {
         metrics,
         primary: _,
         rules: _,
+        closes_connections: _,
         arms: _,
         period_ms,
         p99_ns: _,

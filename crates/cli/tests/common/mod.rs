@@ -33,7 +33,9 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 #[allow(unused_imports, reason = "as above")]
-pub(crate) use spaces::{FAR_IP, NEAR_IP, Spaces, arrived_of_50, enter, let_poll, tunnel_config, udp_in};
+pub(crate) use spaces::{
+    FAR_IP, NEAR_IP, Spaces, arrived_of_50, enter, let_poll, tunnel_config, udp_in,
+};
 #[allow(unused_imports, reason = "as above")]
 pub(crate) use testkit::{LONG, is_installed, until};
 

@@ -27,8 +27,7 @@ impl Fleet {
         let mut programs = Vec::new();
         for (at, name) in star.names.iter().enumerate() {
             let_poll((name, "wire"), (&star.hub, &format!("p{at}")));
-            let mut service =
-                Running::start(clean(enter(name, &["python3", SERVICE, PORT]), &[]));
+            let mut service = Running::start(clean(enter(name, &["python3", SERVICE, PORT]), &[]));
             let ready = until(LONG, || service.stdout().contains("ready") || service.has_ended());
             assert!(ready && !service.has_ended(), "{}", service.stderr());
             let address = format!("10.79.0.{}", at + 1);
@@ -54,7 +53,8 @@ impl Fleet {
 
     fn rollout(&self, options: &[&str]) -> Command {
         let (plan, on) = (self.data.file("plan.toml"), self.star.on());
-        let own = ["fleet", "rollout", &plan, "--on", &on, "--live", "--period", "2s", "--hold", "1s"];
+        let own =
+            ["fleet", "rollout", &plan, "--on", &on, "--live", "--period", "2s", "--hold", "1s"];
         self.command(&[&own[..], options, &["--", "--port", PORT, "--resolve", "50%"]].concat())
     }
 

@@ -98,6 +98,8 @@ fn plan_of(made: &str, steps: &[(&str, &str, &str, &str)]) -> String {
 const EARLY: &str = "/proc/sys/net/ipv4/tcp_early_demux";
 const WITHOUT_EFFECT: [(&str, &str, &str, &str); 1] = [("tcp-early-demux", "netns", "1", "0")];
 
+const FOR_NEW_CONNECTIONS: [(&str, &str, &str, &str); 1] = [("tcp-sack", "netns", "1", "0")];
+
 /// A packet waits up to 2 s for the timer of its queue.
 const HARMFUL: [(&str, &str, &str, &str); 2] = [
     ("gro-flush-timeout", "interface va", "0", "2000000000"),
@@ -204,6 +206,26 @@ fn change_by_another_process_is_kept_and_ends_the_run() {
     );
     assert_eq!(desk.value("/sys/class/net/va/tx_queue_len"), "321");
     assert_eq!(desk.value(EARLY), "1");
+}
+
+#[test]
+fn setting_for_new_connections_takes_clients_that_come_anew() {
+    if !is_possible() {
+        return;
+    }
+    let desk = Desk::new(&FOR_NEW_CONNECTIONS);
+    let pooled = fail(desk.prove(&[]), 5);
+    assert!(pooled.contains("none of the requests came on such"), "{pooled}");
+    assert!(pooled.contains("--close-connections"), "{pooled}");
+    let closing = desk.prove(&["--close-connections", "--no-confirm", "--json"]);
+    let output = Running::start(closing).finish(12 * LONG).expect("it ends");
+    assert!([0, 5].contains(&output.status.code().unwrap()), "{}", all_text(&output));
+    let doc: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(doc["outcome"]["pairs"].as_u64().unwrap() >= 18, "{doc:#}");
+    let periods = doc["periods"].as_array().unwrap();
+    assert!(periods.iter().all(|of| of["request_count"].as_u64().unwrap() > 0), "{periods:#?}");
+    assert_eq!(desk.value("/proc/sys/net/ipv4/tcp_sack"), "1");
+    assert!(!desk.journal_exists());
 }
 
 /// Kills a run at a moment after its first switch; the guard restores the values.

@@ -50,7 +50,8 @@ pub use rss::{FlowKind, hash_fields, rss_table, set_hash_fields, set_rss_table};
 pub use rules::{FlowRule, delete_flow_rule, flow_rules, insert_flow_rule};
 pub use snmp::{snmp_counter, snmp_table, snmp6_counter};
 pub use sockets::{
-    SocketMemory, TcpSocket, TcpState, TcpTimer, UdpSocket, tcp_sockets, udp_sockets,
+    SocketMemory, TcpSocket, TcpState, TcpTimer, UdpSocket, close_connections, tcp_sockets,
+    udp_sockets,
 };
 pub use tables::{
     InterfaceAddress, Neighbour, NeighbourState, TableRoute, all_addresses, all_routes, neighbours,

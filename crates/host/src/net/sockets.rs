@@ -5,6 +5,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use netlink_bindings::inet_diag::{self, IterableReplyAttrs, Msg, ReqV2, TcpInfo};
+use netlink_bindings::traits::{NetlinkRequest, Protocol};
 
 use super::error::{NetError, ask};
 
@@ -154,6 +155,71 @@ pub fn tcp_sockets() -> Result<Vec<TcpSocket>, NetError> {
     Ok(sockets)
 }
 
+/// Closes the connections of this namespace at these local ports, as a reset does; listeners stay. Returns their number.
+///
+/// Errors: without CAP_NET_ADMIN, or the kernel has no CONFIG_INET_DIAG_DESTROY.
+pub fn close_connections(ports: &[u16]) -> Result<usize, NetError> {
+    let mut closed = 0;
+    for family in [libc::AF_INET, libc::AF_INET6] {
+        let request = request(family, libc::IPPROTO_TCP);
+        let mut open = Vec::new();
+        ask("listing TCP sockets", |socket| {
+            let mut replies =
+                socket.request(&inet_diag::Request::new().op_tcp_diag_dump(&request))?;
+            while let Some((header, _)) = replies.recv().transpose()? {
+                let is_connection = !matches!(
+                    TcpState::of_number(header.state),
+                    TcpState::Listen | TcpState::TimeWait | TcpState::Closed
+                );
+                if is_connection && ports.contains(&u16::from_be(header.sockid._sport_be)) {
+                    open.push(header.sockid);
+                }
+            }
+            Ok(())
+        })?;
+        for sockid in open {
+            let request = ReqV2 { sockid, ..request.clone() };
+            let destroyed = ask("closing a TCP connection", |socket| {
+                socket.request(&Destroy(request.as_slice().to_vec()))?.recv_ack()
+            });
+            match destroyed {
+                // It has closed by itself.
+                Err(error) if error.is_not_found() => {}
+                destroyed => {
+                    destroyed?;
+                    closed += 1;
+                }
+            }
+        }
+    }
+    Ok(closed)
+}
+
+/// Source: linux/sock_diag.h.
+const SOCK_DESTROY: u16 = 21;
+
+/// Asks for the end of one socket: `struct inet_diag_req_v2`.
+struct Destroy(Vec<u8>);
+
+impl NetlinkRequest for Destroy {
+    fn protocol(&self) -> Protocol {
+        let protonum = libc::NETLINK_SOCK_DIAG as u16;
+        Protocol::Raw { protonum, request_type: SOCK_DESTROY }
+    }
+
+    fn flags(&self) -> u16 {
+        libc::NLM_F_ACK as u16
+    }
+
+    fn payload(&self) -> &[u8] {
+        &self.0
+    }
+
+    type ReplyType<'buf> = ();
+
+    fn decode_reply(_: &[u8]) -> Self::ReplyType<'_> {}
+}
+
 fn tcp_socket(header: &Msg, attributes: &IterableReplyAttrs<'_>) -> TcpSocket {
     let (local, remote) = addresses(header);
     TcpSocket {
@@ -253,6 +319,28 @@ mod tests {
         assert_eq!((memory.receive_buffer_bytes, memory.send_buffer_bytes), (1, 3));
         assert_eq!((memory.backlog_bytes, memory.drop_count), (7, 8));
         assert_eq!(SocketMemory::of_attribute(&bytes[..3]), SocketMemory::default());
+    }
+
+    #[test]
+    fn connections_of_a_port_are_closed_and_its_listener_and_others_stay() {
+        use std::io::Read;
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let other = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut client = std::net::TcpStream::connect(address).unwrap();
+        let mut beside = std::net::TcpStream::connect(other.local_addr().unwrap()).unwrap();
+        let _accepted = (listener.accept().unwrap(), other.accept().unwrap());
+        match close_connections(&[address.port()]) {
+            // Without the rights.
+            Err(NetError::Denied { .. }) => return,
+            closed => assert_eq!(closed.unwrap(), 1),
+        }
+        let error = client.read(&mut [0]).unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+        beside.set_nonblocking(true).unwrap();
+        let error = beside.read(&mut [0]).unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
+        std::net::TcpStream::connect(address).unwrap();
     }
 
     #[test]

@@ -21,7 +21,7 @@ use thiserror::Error;
 
 pub use crossing::{CrossingOptions, cross};
 pub use run::{LiveRun, RunOptions, conduct};
-pub use service::{ServiceFigures, SystemClock};
+pub use service::{ServiceFigures, ServiceSwitch, SystemClock};
 
 /// Time between two samples of the guard.
 pub const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);

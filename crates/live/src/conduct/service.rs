@@ -5,7 +5,7 @@ use host::tune::SwitchedPlan;
 use model::live::{GuardSample, LiveFigure};
 
 use super::{Clock, Figures, Switch, index_of};
-use crate::sources::{LiveError, Reading, Sources};
+use crate::sources::{Connections, LiveError, Reading, Sources};
 
 /// CLOCK_MONOTONIC.
 #[derive(Debug, Clone, Copy)]
@@ -81,8 +81,23 @@ fn text(error: LiveError) -> String {
     chain(&error)
 }
 
-impl Switch for SwitchedPlan {
+/// Settings of a plan and, if they reach new connections alone, the connections that are closed at each switch.
+#[derive(Debug)]
+pub struct ServiceSwitch {
+    pub plan: SwitchedPlan,
+    /// `None` if connections stay open.
+    pub closed: Option<Connections>,
+}
+
+impl Switch for ServiceSwitch {
     fn turn(&mut self, on: bool) -> Result<(), String> {
-        SwitchedPlan::turn(self, on).map_err(|error| chain(&error))
+        if on == self.plan.is_on() {
+            return Ok(());
+        }
+        self.plan.turn(on).map_err(|error| chain(&error))?;
+        match &self.closed {
+            Some(connections) => connections.close().map(drop).map_err(text),
+            None => Ok(()),
+        }
     }
 }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use host::net::NetError;
 use host::netns::NetnsError;
 use host::program::ProgramError;
+use model::live::Trip;
 
 /// A part of a metric's text that is not valid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -64,6 +65,8 @@ pub enum LiveError {
         #[source]
         source: io::Error,
     },
+    #[error("the setting was undone at once: {0}")]
+    Harm(Trip),
     #[error("metric {name}: {url}: {why}")]
     Prometheus { name: String, url: String, why: String },
     #[error("metric {name}: log {}: {why}", path.display())]

@@ -32,7 +32,7 @@ pub use metric::{MetricSource, MetricSpec, Statistic};
 #[doc(hidden)]
 pub use prometheus::fuzzing;
 pub use prometheus::{Selector, Url};
-pub use reach::{Reach, Wanted};
+pub use reach::{Connections, Reach, Wanted};
 pub use reading::{Beside, Reading, Seen};
 pub use target::Service;
 

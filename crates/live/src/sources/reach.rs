@@ -5,11 +5,13 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use host::net::TcpSocket;
+use host::netns::Netns;
 use sys::bpf::ServiceWanted;
 
 use super::Sources;
 use super::error::LiveError;
 use super::network::connections;
+use model::live::GuardSample;
 
 /// Connections that use a setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,6 +42,22 @@ impl Reach {
     }
 }
 
+/// Connections of a service.
+#[derive(Debug)]
+pub struct Connections {
+    netns: Netns,
+    ports: Vec<u16>,
+}
+
+impl Connections {
+    /// Closes them as a reset does, so that the clients open new ones. Returns their number.
+    ///
+    /// Errors: the kernel refuses it.
+    pub fn close(&self) -> Result<usize, LiveError> {
+        Ok(self.netns.run(|| host::net::close_connections(&self.ports))??)
+    }
+}
+
 /// Requests after which a window ends.
 const REQUESTS_WANTED: u64 = 200;
 const WINDOW_MIN: Duration = Duration::from_secs(1);
@@ -49,8 +67,14 @@ const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
 impl Sources {
     /// Counts requests for 1 to 5 s, and those on connections that use the setting.
     ///
-    /// Errors: the service cannot be followed.
-    pub fn reach(&mut self, wanted: &Wanted) -> Result<Reach, LiveError> {
+    /// - `look`: takes a sample of the guard each 100 ms, and may end the count; it is not called without BPF.
+    ///
+    /// Errors: the service cannot be followed, or `look` ends the count.
+    pub fn reach(
+        &mut self,
+        wanted: &Wanted,
+        look: &mut dyn FnMut(&GuardSample) -> Result<(), LiveError>,
+    ) -> Result<Reach, LiveError> {
         let begun = Instant::now();
         let of_all = *wanted == Wanted::AtOnce;
         if let Some(probe) = &mut self.probe {
@@ -62,6 +86,8 @@ impl Sources {
             let before = probe.totals()?;
             loop {
                 std::thread::sleep(SAMPLE_INTERVAL);
+                look(&self.guard_sample(None)?)?;
+                let Some(probe) = &mut self.probe else { continue };
                 let now = probe.totals()?;
                 let request_count = now.answered_count - before.answered_count;
                 let reached_count = now.wanted_count - before.wanted_count;
@@ -97,6 +123,14 @@ impl Sources {
             }
         }
         Ok(Reach { reached_count: 0, request_count: 0, window: begun.elapsed(), is_exact: false })
+    }
+
+    /// Connections of the service; `None` if it is not named.
+    ///
+    /// Errors: its namespace cannot be opened again.
+    pub fn connections(&self) -> Result<Option<Connections>, LiveError> {
+        let Some(target) = &self.target else { return Ok(None) };
+        Ok(Some(Connections { netns: target.netns.try_clone()?, ports: target.ports.clone() }))
     }
 
     /// Notes the connections of now, so that later ones are known as new without BPF. Call it right before the switch.

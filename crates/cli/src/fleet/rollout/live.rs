@@ -49,6 +49,9 @@ pub(super) struct LiveRolloutArgs {
     /// Undo the plan at once if this is seen: 'FIGURE > 2x' or 'errors > 0.1%'; may be repeated
     #[arg(long, value_name = "RULE", requires = "live")]
     guard: Vec<GuardRule>,
+    /// Close the service's connections at each switch: for settings that reach new connections alone
+    #[arg(long, requires = "live")]
+    close_connections: bool,
 }
 
 /// Live measurement of every host, as the ledger has it.
@@ -60,6 +63,7 @@ pub(super) struct LiveMeasurement {
     metrics: Vec<String>,
     primary: Option<String>,
     rules: Vec<String>,
+    closes_connections: bool,
     period_ms: u64,
     time_ms: u64,
     /// Ratio above 1.
@@ -98,6 +102,7 @@ impl LiveRolloutArgs {
             metrics: metrics.to_vec(),
             primary: primary.map(str::to_owned),
             rules: self.guard.iter().map(ToString::to_string).collect(),
+            closes_connections: self.close_connections,
             period_ms: whole_ms(self.period),
             time_ms: whole_ms(self.time),
             resolve,
@@ -114,6 +119,7 @@ impl LiveMeasurement {
             metrics: self.metrics.clone(),
             primary: self.primary.clone(),
             rules: self.rules.clone(),
+            closes_connections: self.closes_connections,
             arms,
             period_ms: self.period_ms,
             p99_ns,

@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use host::tune::{Place, Plan, Reaches, SwitchedPlan};
+use host::tune::{Place, Plan};
 use house::place::StateArgs;
 use house::signals;
-use live::conduct::{CrossingOptions, Figures, ServiceFigures, SystemClock};
+use live::conduct::{CrossingOptions, Figures, ServiceFigures, ServiceSwitch, SystemClock};
 use live::sources::Service;
 use model::live::{GuardRule, LiveArm};
 use remote::Failure;
 use remote::work::{Crossed, Crossing};
 
-use super::{check_reach, conduct_failure, figures, metrics, restore, switched};
+use super::{check_reach, closed, conduct_failure, figures, metrics, restore, switched};
 use crate::guard::Guard;
 use crate::tune::apply::RebaseArgs;
 
@@ -30,9 +30,10 @@ pub(crate) fn cross(state: &StateArgs, wanted: &Crossing) -> Result<Crossed, Fai
         p99_ns: wanted.p99_ns,
     };
     let guard = Guard::start(&state.journal())?;
-    let (_, mut switched) = switched(state, &place, &plan, &RebaseArgs::FOR_ANY_HOST)?;
+    let closed = closed(wanted.closes_connections, &mut figures)?;
+    let (_, mut switched) = switched(state, &place, &plan, &RebaseArgs::FOR_ANY_HOST, closed)?;
     let crossed = crossed(&mut figures, &mut switched, &options);
-    let restored = restore(&mut switched);
+    let restored = restore(&mut switched.plan);
     drop(switched);
     drop(guard);
     restored.and(crossed)
@@ -40,12 +41,12 @@ pub(crate) fn cross(state: &StateArgs, wanted: &Crossing) -> Result<Crossed, Fai
 
 fn crossed(
     figures: &mut ServiceFigures,
-    switched: &mut SwitchedPlan,
+    switched: &mut ServiceSwitch,
     options: &CrossingOptions,
 ) -> Result<Crossed, Failure> {
     // Once, in the baseline.
-    if options.arms == [LiveArm::Off; 2] && switched.reaches() != Reaches::AtOnce {
-        check_reach(switched, figures)?;
+    if options.arms == [LiveArm::Off; 2] {
+        check_reach(switched, figures, &options.rules)?;
     }
     let (periods, p99_ns) =
         live::conduct::cross(&mut SystemClock, figures, switched, options, signals::stop_flag())

@@ -16,9 +16,12 @@ use house::console;
 use house::context::Context;
 use house::place::StateArgs;
 use house::signals;
-use live::conduct::{ConductError, RunOptions, ServiceFigures, SystemClock, check_rules, conduct};
-use live::sources::{LiveError, MetricSpec, Service, SourceSpec, Sources, Wanted};
-use model::live::GuardRule;
+use live::conduct::{
+    ConductError, RunOptions, ServiceFigures, ServiceSwitch, Switch, SystemClock, check_rules,
+    conduct,
+};
+use live::sources::{Connections, LiveError, MetricSpec, Service, SourceSpec, Sources, Wanted};
+use model::live::{GuardRule, HardGuard, LiveArm};
 use remote::Failure;
 use report::live::{LiveAbsent, LiveSetting};
 use sys::clock::{monotonic_ns, realtime_ns};
@@ -76,6 +79,10 @@ pub(super) struct LiveArgs {
     /// Do not confirm what is better in periods of 80 s, which take the last third of the time
     #[arg(long, requires = "live")]
     no_confirm: bool,
+    /// Close the service's connections at each switch, so that its clients open new ones: for settings that reach new
+    /// connections alone
+    #[arg(long, requires = "live")]
+    close_connections: bool,
     /// Write a page with each period to this file
     #[arg(long, hide_short_help = true, value_name = "FILE", requires = "live")]
     html: Option<PathBuf>,
@@ -129,9 +136,15 @@ pub(super) fn run(
     let _lock =
         ExclusiveLock::acquire(Activity::Live).map_err(|why| Failure::failed(why.to_string()))?;
     let guard = Guard::start(&state.journal())?;
-    let (plan, mut switched) = switched(state, &place, plan, shared.rebase)?;
-    check_reach(&mut switched, &mut figures)?;
-    let settings = settings(&switched);
+    let (plan, mut switched) = switched(
+        state,
+        &place,
+        plan,
+        shared.rebase,
+        closed(args.close_connections, &mut figures)?,
+    )?;
+    check_reach(&mut switched, &mut figures, &args.guard)?;
+    let settings = settings(&switched.plan);
     let mut terminal = Terminal::new(context);
     let options = RunOptions {
         baseline: args.baseline,
@@ -145,7 +158,7 @@ pub(super) fn run(
     let (clock, stop) = (&mut SystemClock, signals::stop_flag());
     let run = conduct(clock, &mut figures, &mut switched, &mut terminal, &options, stop);
     terminal.end();
-    let restored = restore(&mut switched);
+    let restored = restore(&mut switched.plan);
     drop(switched);
     drop(guard);
     let run = match (run, restored) {
@@ -186,11 +199,21 @@ fn switched(
     place: &Place,
     plan: &Plan,
     rebase: &RebaseArgs,
-) -> Result<(Plan, SwitchedPlan), Failure> {
+    closed: Option<Connections>,
+) -> Result<(Plan, ServiceSwitch), Failure> {
     let system = System::open(place)?;
     let plan = rebase.plan(plan.clone(), &system, &state.store())?;
     let switched = SwitchedPlan::open(system, &plan, state.store(), signals::stop_flag());
-    Ok((plan, switched.map_err(|why| switch_failure(&why))?))
+    Ok((plan, ServiceSwitch { plan: switched.map_err(|why| switch_failure(&why))?, closed }))
+}
+
+/// Connections that each switch closes.
+fn closed(
+    close_connections: bool,
+    figures: &mut ServiceFigures,
+) -> Result<Option<Connections>, Failure> {
+    let connections = close_connections.then(|| figures.sources().connections());
+    Ok(connections.transpose().map_err(sources_failure)?.flatten())
 }
 
 /// Restores every setting. Errors: one could not be.
@@ -233,11 +256,16 @@ fn settings(switched: &SwitchedPlan) -> Vec<LiveSetting> {
     switched.steps().map(setting).collect()
 }
 
-/// Switches a setting on that acts on new connections alone, counts the requests that it reaches, and switches it off.
+/// Switches a setting on that acts on new connections alone, counts the requests that it reaches, and switches it off. The
+/// guard undoes it at once as in a period.
 ///
 /// Errors: it reaches too few, so that both arms would be the same.
-fn check_reach(switched: &mut SwitchedPlan, figures: &mut ServiceFigures) -> Result<(), Failure> {
-    match switched.reaches() {
+fn check_reach(
+    switched: &mut ServiceSwitch,
+    figures: &mut ServiceFigures,
+    rules: &[GuardRule],
+) -> Result<(), Failure> {
+    match switched.plan.reaches() {
         Reaches::AtOnce => return Ok(()),
         Reaches::NewListeners => {
             return Err(Failure::failed(
@@ -259,19 +287,35 @@ fn check_reach(switched: &mut SwitchedPlan, figures: &mut ServiceFigures) -> Res
     );
     sources.mark_connections().map_err(sources_failure)?;
     let after_ns = monotonic_ns();
-    switched.turn(true).map_err(|why| switch_failure(&why))?;
-    let reach = figures.sources().reach(&Wanted::NewSocketsOnly { after_ns });
-    switched.turn(false).map_err(|why| switch_failure(&why))?;
+    turn(switched, true)?;
+    let mut guard = HardGuard::new(rules);
+    guard.switch(LiveArm::On, monotonic_ns());
+    let reach = figures.sources().reach(&Wanted::NewSocketsOnly { after_ns }, &mut |sample| {
+        guard.observe(sample).map_or(Ok(()), |trip| Err(LiveError::Harm(trip)))
+    });
+    turn(switched, false)?;
     let reach = reach.map_err(sources_failure)?;
     match reach.share() {
         Some(share) if share >= REACH_MIN => Ok(()),
-        share => Err(Failure::Undecided(format!(
-            "no answer: the plan reaches new connections alone, and {} of the requests came on such; at least {:.0} % are \
-             needed. Let the clients connect anew for each request, or prove the plan with a load",
-            share.map_or("none".to_owned(), |share| format!("{:.0} %", share * 100.0)),
-            REACH_MIN * 100.0
-        ))),
+        share => {
+            let offer = if switched.closed.is_some() {
+                "its clients do not come back in time"
+            } else {
+                "let the clients connect anew for each request, let each switch close the service's connections \
+                 (--close-connections)"
+            };
+            Err(Failure::Undecided(format!(
+                "no answer: the plan reaches new connections alone, and {} of the requests came on such; at least {:.0} % \
+                 are needed: {offer}, or prove the plan with a load",
+                share.map_or("none".to_owned(), |share| format!("{:.0} %", share * 100.0)),
+                REACH_MIN * 100.0
+            )))
+        }
     }
+}
+
+fn turn(switched: &mut ServiceSwitch, on: bool) -> Result<(), Failure> {
+    switched.turn(on).map_err(Failure::failed)
 }
 
 fn sources_failure(error: LiveError) -> Failure {
