@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod fleet;
+mod study;
 
 use std::fs;
 use std::process::Command;

@@ -1,15 +1,26 @@
-"""A service of one request a time: each costs CPU, and is answered on its connection."""
+"""A service of one request a time: each costs CPU, and is answered on its connection. While the file says 0, a tenth more."""
 import socket, sys, threading, time
+
+cost = 0.0003
+
+def look(file):
+    global cost
+    while True:
+        with open(file) as text:
+            cost = 0.00033 if text.read().strip() == "0" else 0.0003
+        time.sleep(0.02)
 
 def serve(connection):
     with connection:
         while connection.recv(64):
-            until = time.thread_time() + 0.0003
+            until = time.thread_time() + cost
             while time.thread_time() < until:
                 pass
             connection.sendall(b"answer\n")
 
 listener = socket.create_server(("0.0.0.0", int(sys.argv[1])))
+if len(sys.argv) > 2:
+    threading.Thread(target=look, args=(sys.argv[2],), daemon=True).start()
 print("ready", flush=True)
 while True:
     connection, _ = listener.accept()
