@@ -426,31 +426,36 @@ int BPF_PROG(resent, struct sock *sk)
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 struct bpf_iter_meta;
-struct bpf_iter__bpf_sk_storage_map {
+struct bpf_iter__tcp {
 	struct bpf_iter_meta *meta;
-	struct bpf_map *map;
-	struct sock *sk;
-	void *value;
+	struct sock_common *sk_common;
+	__u32 uid;
 };
 #pragma clang attribute pop
 
-/* Each connection, when the loader asks: how long it waits. */
-SEC("iter/bpf_sk_storage_map")
-int waiting(struct bpf_iter__bpf_sk_storage_map *ctx)
+/*
+ * Each TCP socket of the loader's namespace, when it asks: how long a connection of the service
+ * waits. Some kernels permit no iterator over a map.
+ */
+SEC("iter/tcp")
+int waiting(struct bpf_iter__tcp *ctx)
 {
-	struct connection *connection = ctx->value;
-	struct sock *sk = ctx->sk;
+	struct sock_common *sk = ctx->sk_common;
+	struct connection *connection;
 	__u32 written, una, state;
 	__u64 now, ns, begun_ns, longest = 0;
 	struct tcp_sock *tcp;
 
-	if (!sk || !connection)
+	if (!sk)
 		return 0;
 	tcp = bpf_skc_to_tcp_sock(sk);
 	if (!tcp)
 		return 0;
+	connection = bpf_sk_storage_get(&connections, tcp, 0, 0);
+	if (!connection)
+		return 0;
 	now = bpf_ktime_get_ns();
-	state = sk->__sk_common.skc_state;
+	state = sk->skc_state;
 	if (state == TCP_CLOSE)
 		return 0;
 	written = tcp->write_seq;

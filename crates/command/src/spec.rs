@@ -27,6 +27,10 @@ pub(crate) const MEASURED: &[&str] = &[
     "tcp_retransmit_count",
     "cpu_ns_per_packet",
     "context_switches_per_packet",
+    "instructions_per_packet",
+    "cycles_per_packet",
+    "llc_misses_per_packet",
+    "tlb_misses_per_packet",
 ];
 
 /// An experiment that cannot be read or makes no sense.

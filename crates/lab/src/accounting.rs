@@ -7,8 +7,9 @@ use std::time::Instant;
 use crate::{End, LabError};
 use host::cpu::{Cores, CpuClock, CpuTime, CpuTimes};
 use io::Local;
-use model::{Cost, Measurement, PathError, Trap};
+use model::{Cost, Hardware, Measurement, PathError, Trap};
 use serde::{Deserialize, Serialize};
+use sys::counters::HardwareCounts;
 use sys::rusage::ThreadUsage;
 
 /// Measures CPU time of the machine and of this process over one trial, including set-up.
@@ -243,8 +244,15 @@ pub fn cost_of(used: &ThreadUsage) -> Cost {
         user_ns: used.user_ns,
         system_ns: used.system_ns,
         context_switch_count: used.context_switch_count,
+        hardware: used.hardware.map(hardware),
         ..Cost::default()
     }
+}
+
+/// Counts of the processor as part of a cost.
+pub(crate) fn hardware(counts: HardwareCounts) -> Hardware {
+    let HardwareCounts { instruction_count, cycle_count, llc_miss_count, tlb_miss_count } = counts;
+    Hardware { instruction_count, cycle_count, llc_miss_count, tlb_miss_count }
 }
 
 #[cfg(test)]

@@ -77,8 +77,8 @@ pub use load_curve::{
 };
 pub use looks::{Look, blocks_min};
 pub use measurement::{
-    Better, Cost, Delivery, Measurement, Metric, NotEffective, QUANTILES, ROUND_TRIP, Refusal,
-    SAMPLE_COUNT_MAX, SAMPLES_BEYOND_QUANTILE, Shape, Throughput, Trap, VERSION_MODE,
+    Better, Cost, Delivery, Hardware, Measurement, Metric, NotEffective, QUANTILES, ROUND_TRIP,
+    Refusal, SAMPLE_COUNT_MAX, SAMPLES_BEYOND_QUANTILE, Shape, Throughput, Trap, VERSION_MODE,
     latency_histogram, total,
 };
 pub use metrics::{

@@ -108,6 +108,25 @@ pub struct Cost {
     pub context_switch_count: u64,
     /// System calls on the data path, if they were counted.
     pub syscall_count: Option<u64>,
+    /// Counts of the processor, if the kernel gave them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hardware: Option<Hardware>,
+}
+
+/// Counts of the processor for one end during a trial.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Hardware {
+    /// Instructions.
+    pub instruction_count: u64,
+    /// Cycles of the core's own clock.
+    pub cycle_count: u64,
+    /// Reads that the last level of the cache did not have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub llc_miss_count: Option<u64>,
+    /// Addresses of data that the translation buffer did not have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tlb_miss_count: Option<u64>,
 }
 
 impl Cost {

@@ -3,7 +3,7 @@
 use hdrhistogram::Histogram;
 
 use crate::{
-    Better, Delivery, Distribution, Measurement, Metric, QUANTILES, Refusal,
+    Better, Delivery, Distribution, Hardware, Measurement, Metric, QUANTILES, Refusal,
     SAMPLES_BEYOND_QUANTILE, Shape, Throughput, total,
 };
 
@@ -79,6 +79,9 @@ pub fn describe(name: &str) -> (&'static str, Better) {
         None => ("count", Better::Lower),
     }
 }
+
+/// End of the names of the kernel's own threads among the ends.
+const KERNEL: &str = "kernel";
 
 /// True if at least [`SAMPLES_BEYOND_QUANTILE`] of `count` samples lie beyond the quantile.
 fn enough_beyond(count: f64, quantile: f64) -> bool {
@@ -316,6 +319,37 @@ impl Measurement {
                 None => share(total(self.costs.values().filter_map(|cost| cost.syscall_count))),
             };
             push(metrics, "syscalls_per_packet", value);
+        }
+        self.hardware_metrics(metrics, share);
+    }
+
+    /// Counts of the processor by packet, if any end has them.
+    fn hardware_metrics(
+        &self,
+        metrics: &mut Vec<Metric>,
+        share: impl Fn(u64) -> Result<f64, Refusal>,
+    ) {
+        // Threads of the kernel are counted in none.
+        let ends = self.costs.iter().filter(|(end, _)| !end.ends_with(KERNEL));
+        let ends: Vec<(&String, Option<&Hardware>)> =
+            ends.map(|(end, cost)| (end, cost.hardware.as_ref())).collect();
+        type Count = fn(&Hardware) -> Option<u64>;
+        let counts: [(&str, Count); 4] = [
+            ("instructions", |of| Some(of.instruction_count)),
+            ("cycles", |of| Some(of.cycle_count)),
+            ("llc_misses", |of| of.llc_miss_count),
+            ("tlb_misses", |of| of.tlb_miss_count),
+        ];
+        for (name, count) in counts {
+            let found = || ends.iter().map(|(end, of)| (end, of.and_then(count)));
+            if found().all(|(_, of)| of.is_none()) {
+                continue;
+            }
+            let value = match found().find(|(_, of)| of.is_none()) {
+                Some((end, _)) => Err(format!("{name} were not counted at the {end} end")),
+                None => share(total(found().filter_map(|(_, of)| of))),
+            };
+            push(metrics, &format!("{name}_per_packet"), value);
         }
     }
 

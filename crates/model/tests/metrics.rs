@@ -1,8 +1,8 @@
 //! Metrics of a measurement, and refusals.
 
 use wirepath_model::{
-    Better, Cost, Delivery, Measurement, Metric, Shape, Throughput, describe, is_event_count,
-    latency_histogram, segment_stem, stated_unit,
+    Better, Cost, Delivery, Hardware, Measurement, Metric, Shape, Throughput, describe,
+    is_event_count, latency_histogram, segment_stem, stated_unit,
 };
 
 fn books(sent: u64, received: u64) -> Delivery {
@@ -123,6 +123,12 @@ fn cost_is_all_ends_over_first_arrivals() {
         softirq_ns: Some(1_000),
         context_switch_count: 50,
         syscall_count: Some(400),
+        hardware: Some(Hardware {
+            instruction_count: 80_000,
+            cycle_count: 160_000,
+            llc_miss_count: Some(40),
+            tlb_miss_count: None,
+        }),
     };
     measurement.costs.insert("near".into(), near);
     assert_eq!(value(&measurement, "cpu_ns_per_packet"), 20.0);
@@ -131,6 +137,15 @@ fn cost_is_all_ends_over_first_arrivals() {
     measurement.costs.insert("far".into(), Cost { syscall_count: None, ..near });
     assert_eq!(value(&measurement, "cpu_ns_per_packet"), 40.0);
     assert!(refusal(&measurement, "syscalls_per_packet").contains("at the far end"));
+    assert_eq!(value(&measurement, "instructions_per_packet"), 800.0);
+    assert_eq!(value(&measurement, "cycles_per_packet"), 1600.0);
+    assert_eq!(value(&measurement, "llc_misses_per_packet"), 0.4);
+    assert!(metric(&measurement, "tlb_misses_per_packet").is_none(), "no end counted them");
+    let softirq_ns = Some(5);
+    measurement.costs.insert("kernel".into(), Cost { softirq_ns, ..Cost::default() });
+    assert_eq!(value(&measurement, "instructions_per_packet"), 800.0);
+    measurement.costs.insert("peer".into(), Cost::default());
+    assert!(refusal(&measurement, "instructions_per_packet").contains("at the peer end"));
 }
 
 #[test]
@@ -225,6 +240,7 @@ fn counts_of_the_largest_size_add_up_to_the_largest() {
         softirq_ns: Some(u64::MAX),
         context_switch_count: u64::MAX,
         syscall_count: Some(u64::MAX),
+        hardware: None,
     };
     let m = Measurement {
         deliveries: ["forward", "return"].map(|way| (way.to_owned(), most)).into(),

@@ -11,6 +11,7 @@ pub mod cache;
 pub mod capability;
 pub mod child;
 pub mod clock;
+pub mod counters;
 mod descriptors;
 pub mod epoll;
 pub mod ethtool;

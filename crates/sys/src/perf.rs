@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 
 /// `PERF_FLAG_FD_CLOEXEC` of `<linux/perf_event.h>`.
-const CLOSE_ON_EXEC: libc::c_ulong = 1 << 3;
+pub(crate) const CLOSE_ON_EXEC: libc::c_ulong = 1 << 3;
 
 /// A software event that runs a BPF program.
 ///
@@ -88,17 +88,27 @@ fn open(
     thread: libc::pid_t,
     cpu: libc::c_int,
 ) -> io::Result<SoftwareEvent> {
+    perf_event_open(attributes, thread, cpu, CLOSE_ON_EXEC).map(SoftwareEvent)
+}
+
+/// - `pid`: of a thread, -1 for every one, or the descriptor of a control group's folder by `flags`.
+/// - `cpu`: -1 for every one.
+pub(crate) fn perf_event_open(
+    attributes: &libbpf_sys::perf_event_attr,
+    pid: libc::pid_t,
+    cpu: libc::c_int,
+    flags: libc::c_ulong,
+) -> io::Result<OwnedFd> {
     let no_group = -1;
     let attributes: *const _ = attributes;
     // SAFETY: the attributes live through the call and carry their size.
-    let fd = unsafe {
-        libc::syscall(libc::SYS_perf_event_open, attributes, thread, cpu, no_group, CLOSE_ON_EXEC)
-    };
+    let fd =
+        unsafe { libc::syscall(libc::SYS_perf_event_open, attributes, pid, cpu, no_group, flags) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
     // SAFETY: the call returned a new descriptor without another owner.
-    Ok(SoftwareEvent(unsafe { OwnedFd::from_raw_fd(fd as RawFd) }))
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
 }
 
 impl AsRawFd for SoftwareEvent {

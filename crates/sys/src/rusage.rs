@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::counters::{self, HardwareCounts};
+
 /// Resources used by a thread since its start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ThreadUsage {
@@ -13,6 +15,9 @@ pub struct ThreadUsage {
     pub system_ns: u64,
     /// Voluntary and involuntary context switches.
     pub context_switch_count: u64,
+    /// Counts of the processor; `None` where the kernel gives none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hardware: Option<HardwareCounts>,
 }
 
 impl ThreadUsage {
@@ -29,6 +34,7 @@ impl ThreadUsage {
             user_ns,
             system_ns: cpu_ns - user_ns,
             context_switch_count: (usage.ru_nvcsw + usage.ru_nivcsw) as u64,
+            hardware: counters::of_thread(),
         }
     }
 
@@ -43,6 +49,7 @@ impl ThreadUsage {
             context_switch_count: self
                 .context_switch_count
                 .saturating_sub(earlier.context_switch_count),
+            hardware: self.hardware.zip(earlier.hardware).map(|(now, before)| now.since(&before)),
         }
     }
 }

@@ -5,6 +5,7 @@ use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use io::{AnyEngine, Engine, EngineReport, IoError};
+use lab::accounting::cost_of;
 use market::twse::{Body, Book, Lot, Telegram, Telegrams};
 use model::Cost;
 use sys::clock::realtime_ns;
@@ -129,13 +130,7 @@ impl Run<'_> {
         if let Some(priority) = sys::sched::fifo_priority() {
             engine.mode.push(("scheduling".into(), format!("SCHED_FIFO {priority}")));
         }
-        let cost = Cost {
-            user_ns: used.user_ns,
-            system_ns: used.system_ns,
-            softirq_ns: None,
-            context_switch_count: used.context_switch_count,
-            syscall_count: Some(engine.syscall_count),
-        };
+        let cost = Cost { syscall_count: Some(engine.syscall_count), ..cost_of(&used) };
         Ok(ReceivedQuotes { arrivals, engine, cost })
     }
 

@@ -266,7 +266,7 @@ pub(super) fn echoes(
         None => m.enter_round_trips(Delivery { sent_count, received_count, ..Delivery::default() }),
     }
     m.segments.insert("rtt".into(), pinged.rtt.clone());
-    m.costs.insert("near".into(), own_cost(&pinged.usage));
+    m.costs.insert("near".into(), lab::accounting::cost_of(&pinged.usage));
     m
 }
 
@@ -296,7 +296,7 @@ pub(super) fn flooded(flood: &Flood, payload_bytes: usize) -> Measurement {
         received_count: flood.answered_count,
         payload_bytes: flood.answered_count * payload_bytes as u64,
     });
-    m.costs.insert("near".into(), own_cost(&flood.usage));
+    m.costs.insert("near".into(), lab::accounting::cost_of(&flood.usage));
     let found = flood.discrepancies();
     m.enter_balance("firmware", found.is_empty());
     if !found.is_empty() {
@@ -357,15 +357,6 @@ pub(super) fn add_qemu(m: &mut Measurement, times: &QemuTimes) {
     if packets > 0 {
         let wait_ns = times.main.scheduled.wait_ns as f64;
         m.figures.insert("main_wait_ns_per_packet".into(), wait_ns / packets as f64);
-    }
-}
-
-fn own_cost(usage: &ThreadUsage) -> Cost {
-    Cost {
-        user_ns: usage.user_ns,
-        system_ns: usage.system_ns,
-        context_switch_count: usage.context_switch_count,
-        ..Cost::default()
     }
 }
 

@@ -157,6 +157,7 @@ mod tests {
             memory_bytes_max: None,
             counted_by: lab::program::CountedBy::Cgroup,
             memory_counted_by: lab::program::CountedBy::Rusage,
+            hardware: None,
         };
         let seen = Seen {
             text_bytes: Some(18_000),

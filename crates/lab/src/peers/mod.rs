@@ -198,8 +198,7 @@ fn cost(usage: &ChildUsage) -> Cost {
     Cost {
         user_ns: usage.user_ns,
         system_ns: usage.system_ns,
-        softirq_ns: None,
         context_switch_count: usage.voluntary_switch_count + usage.involuntary_switch_count,
-        syscall_count: None,
+        ..Cost::default()
     }
 }

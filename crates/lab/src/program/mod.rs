@@ -24,6 +24,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
+use sys::counters::GroupCounters;
 use sys::netns::Netns;
 use sys::supervisor::{Event, Launch, Reaped, Supervisor, SupervisorGroup};
 
@@ -125,6 +126,8 @@ pub struct Program {
     // Dropped in this order: the supervisor removes the group.
     supervisor: Supervisor,
     cgroup: Option<Cgroup>,
+    /// Of the processor, for the control group; `None` where the kernel gives none.
+    counters: Option<GroupCounters>,
 }
 
 #[derive(Debug, Default)]
@@ -214,6 +217,9 @@ impl Program {
             .map_err(|source| ProgramError::Start { name: name.clone(), source })?;
         let cgroup =
             cgroup.map(Cgroup::open).transpose().map_err(failed("open the control group"))?;
+        let counters = cgroup.as_ref().and_then(|cgroup| {
+            GroupCounters::open(cgroup.path(), &sys::affinity::allowed_cpus().ok()?).ok()
+        });
         Ok(Program {
             name: name.clone(),
             state: Mutex::default(),
@@ -226,6 +232,7 @@ impl Program {
             why_no_cgroup,
             supervisor,
             cgroup,
+            counters,
         })
     }
 

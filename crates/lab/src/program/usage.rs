@@ -2,6 +2,9 @@
 
 use model::Cost;
 use serde::{Deserialize, Serialize};
+use sys::counters::{GroupCounters, HardwareCounts};
+
+use crate::accounting::hardware;
 
 use super::{Program, ProgramError, processes};
 
@@ -27,6 +30,9 @@ pub struct Usage {
     pub counted_by: CountedBy,
     /// Source of `memory_bytes_max`: `Rusage` without the memory controller.
     pub memory_counted_by: CountedBy,
+    /// Counts of the processor; `None` without a control group, and where the kernel gives none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hardware: Option<HardwareCounts>,
 }
 
 impl Usage {
@@ -41,6 +47,7 @@ impl Usage {
             user_ns: self.user_ns,
             system_ns: self.system_ns,
             context_switch_count: self.context_switch_count,
+            hardware: self.hardware.map(hardware),
             ..Cost::default()
         }
     }
@@ -52,6 +59,7 @@ impl Usage {
             user_ns: count(|usage| usage.user_ns),
             system_ns: count(|usage| usage.system_ns),
             context_switch_count: count(|usage| usage.context_switch_count),
+            hardware: self.hardware.zip(earlier.hardware).map(|(now, before)| now.since(&before)),
             ..*self
         }
     }
@@ -106,6 +114,7 @@ impl Program {
                 Some(_) => CountedBy::Cgroup,
                 None => CountedBy::Rusage,
             },
+            hardware: self.counters.as_ref().and_then(GroupCounters::read),
         })
     }
 

@@ -89,7 +89,7 @@ impl Sources {
         let probe = match &target {
             Some(target) => match ServiceProbe::attach(target.netns_inode, &target.ports) {
                 Ok(mut probe) => {
-                    if let Err(why) = probe.waiting() {
+                    if let Err(why) = target.netns.run(|| probe.waiting())? {
                         absent.push(("waiting".to_owned(), with_causes(&why)));
                     }
                     Some(probe)
@@ -268,7 +268,10 @@ impl Sources {
         let now = probe.totals()?;
         let before = std::mem::replace(&mut self.sampled, now);
         // On a kernel that cannot go through the connections it is among the absent ones.
-        let waiting = probe.waiting().unwrap_or_default();
+        let waiting = match &self.target {
+            Some(target) => target.netns.run(|| probe.waiting())?.unwrap_or_default(),
+            None => ServiceWaiting::default(),
+        };
         let error_count = now.refused_count - before.refused_count;
         Ok(GuardSample {
             now_ns: clock_ns(),

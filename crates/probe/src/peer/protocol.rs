@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 
 use hdrhistogram::Histogram;
 use lab::HostTime;
-use model::{Cost, Delivery, Machine, SAMPLE_COUNT_MAX, Throughput, latency_histogram};
+use model::{Cost, Delivery, Hardware, Machine, SAMPLE_COUNT_MAX, Throughput, latency_histogram};
 use remote::RemoteError;
 use serde::{Deserialize, Serialize};
 
@@ -289,6 +289,12 @@ fn bounded(cost: Cost) -> Cost {
         softirq_ns: cost.softirq_ns.map(|ns| ns.min(SAMPLE_COUNT_MAX)),
         context_switch_count: cost.context_switch_count.min(SAMPLE_COUNT_MAX),
         syscall_count: cost.syscall_count.map(|count| count.min(SAMPLE_COUNT_MAX)),
+        hardware: cost.hardware.map(|of| Hardware {
+            instruction_count: of.instruction_count.min(SAMPLE_COUNT_MAX),
+            cycle_count: of.cycle_count.min(SAMPLE_COUNT_MAX),
+            llc_miss_count: of.llc_miss_count.map(|count| count.min(SAMPLE_COUNT_MAX)),
+            tlb_miss_count: of.tlb_miss_count.map(|count| count.min(SAMPLE_COUNT_MAX)),
+        }),
     }
 }
 

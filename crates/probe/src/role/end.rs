@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use hdrhistogram::Histogram;
 use io::{Arrival, EngineReport, Role};
+use lab::accounting::cost_of;
 use model::{Cost, Delivery, Jitter, SequenceCounts, Throughput};
 use sys::clock::monotonic_ns;
 use sys::rusage::ThreadUsage;
@@ -265,13 +266,7 @@ impl<'a> End<'a> {
             jitter_ns: self.jitter.jitter_ns(),
             arrived,
             segments,
-            cost: Cost {
-                user_ns: used.user_ns,
-                system_ns: used.system_ns,
-                softirq_ns: None,
-                context_switch_count: used.context_switch_count,
-                syscall_count: Some(engine.syscall_count),
-            },
+            cost: Cost { syscall_count: Some(engine.syscall_count), ..cost_of(&used) },
             wall_ns: end_ns.saturating_sub(self.begun_ns),
             expected_count: self
                 .books

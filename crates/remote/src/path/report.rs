@@ -153,9 +153,9 @@ impl From<CostReport> for Cost {
         Cost {
             user_ns: user_ns.min(SAMPLE_COUNT_MAX),
             system_ns: system_ns.min(SAMPLE_COUNT_MAX),
-            softirq_ns: None,
             context_switch_count: context_switch_count.min(SAMPLE_COUNT_MAX),
             syscall_count: syscall_count.map(|count| count.min(SAMPLE_COUNT_MAX)),
+            ..Cost::default()
         }
     }
 }

@@ -220,9 +220,7 @@ impl ServiceProbe {
             pad: 0,
             congestion_control: [0; 16],
         };
-        let connections = loaded.handle("connections")?;
-        let waiting =
-            loaded.program("waiting")?.attach_iter(std::os::fd::AsFd::as_fd(&connections));
+        let waiting = loaded.program("waiting")?.attach();
         let (links, refused) = tracepoints.attach(&loaded)?;
         if let Some(refused) = refused.iter().find(|one| REQUIRED.contains(&one.name)) {
             let tracepoint = refused.to_string();
@@ -319,7 +317,8 @@ impl ServiceProbe {
         Ok(sum)
     }
 
-    /// Requests that wait now. Takes time with the number of the service's connections.
+    /// Requests that wait now, on connections of the calling thread's network namespace. Takes time with the number of its
+    /// TCP sockets.
     ///
     /// # Errors
     /// [`BpfError::Map`], also if this kernel cannot go through the connections.
