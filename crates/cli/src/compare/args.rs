@@ -36,7 +36,8 @@ pub(crate) struct CompareArgs {
     pub(super) setup: Option<String>,
     #[command(flatten)]
     pub(super) wire: WireArgs,
-    /// Congestion control of OLD and of NEW in the lab, such as cubic,bbr; both commands may then be the same
+    /// Congestion control of OLD and of NEW and their clients in the lab, such as cubic,bbr; both commands may then be the
+    /// same
     #[arg(long, value_name = "OLD,NEW", value_parser = parse_two_names)]
     pub(super) congestion_control: Option<TwoNames>,
     /// Time to spend; the run ends sooner once the answer is decided

@@ -124,12 +124,15 @@ fn programs(args: &CompareArgs, compared: &Compared) -> Programs {
     programs
 }
 
-/// A server with a congestion control: by its route, because a namespace refuses some by its own setting.
+/// A server and a client with a congestion control, as either may be the sender: by their routes, because a namespace refuses
+/// some by its own setting.
 fn arm_with_control(((name, command), control): ((&str, &String), &String)) -> ArmEntry {
     ArmEntry {
         name: name.to_owned(),
         command: Some(command.clone()),
-        switches: vec![format!("route-congestion-control={control}")],
+        switches: ["", "near:"]
+            .map(|end| format!("{end}route-congestion-control={control}"))
+            .into(),
         ..ArmEntry::default()
     }
 }
