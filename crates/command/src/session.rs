@@ -17,7 +17,7 @@ use crate::place::{FarPlace, Place};
 use crate::remote::Remote;
 use crate::serve::{Kept, LocalWatch, Serving, Watch};
 use crate::settings::ArmSettings;
-use crate::spec::SharedPlace;
+use crate::spec::{PROCESSOR, SharedPlace};
 use crate::switches::{Act, At};
 use crate::turn::TrialTurn;
 use crate::{CheckedPrograms, Switch};
@@ -68,6 +68,7 @@ impl CommandSession {
         trials: u32,
         stop: &'static AtomicBool,
     ) -> Result<Self, PathError> {
+        check_counters(&spec)?;
         let Place { near, far, middle, is_lab, wire, nic } = Place::open(&spec, stop)?;
         let cpus = placement(&spec, matches!(far, FarPlace::Here(_)))?;
         let clock = CpuClock::open().map_err(PathError::part)?;
@@ -353,4 +354,13 @@ impl Drop for CommandSession {
             serving.end(kept);
         }
     }
+}
+
+/// Errors: a figure of the processor's counters decides, and this kernel gives none.
+fn check_counters(spec: &CheckedPrograms) -> Result<(), PathError> {
+    let wanted = spec.judged.iter().find(|name| PROCESSOR.contains(&name.as_str()));
+    let refused = wanted.zip(sys::counters::why_unsupported());
+    refused.map_or(Ok(()), |(name, needs)| {
+        Err(PathError::Unsupported { what: format!("to count {name}"), needs })
+    })
 }

@@ -27,6 +27,14 @@ pub(crate) const MEASURED: &[&str] = &[
     "tcp_retransmit_count",
     "cpu_ns_per_packet",
     "context_switches_per_packet",
+    PROCESSOR[0],
+    PROCESSOR[1],
+    PROCESSOR[2],
+    PROCESSOR[3],
+];
+
+/// Figures of the processor's own counters.
+pub(crate) const PROCESSOR: [&str; 4] = [
     "instructions_per_packet",
     "cycles_per_packet",
     "llc_misses_per_packet",
