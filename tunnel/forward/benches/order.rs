@@ -4,7 +4,7 @@
 //!
 //! The second part interleaves runs of one and of two pinned workers and prints the ratio of
 //! their rates, over all pairs and over those in which no worker had to wait for a CPU. Their work
-//! is a loop of some nanoseconds.
+//! is a loop of some nanoseconds, and then the whole forwarder between two ports in memory.
 
 use std::hint::black_box;
 use std::sync::Barrier;
@@ -13,10 +13,16 @@ use std::thread;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use sys::affinity::{allowed_cpus, pin_to};
 use sys::clock::{monotonic_ns, thread_cpu_ns};
-use wirepath_forward::forwarder::Work;
+use wirepath_forward::decap::DecapSpec;
+use wirepath_forward::encap::Encap;
+use wirepath_forward::fdb::{Fdb, FdbPort, FdbSpec};
+use wirepath_forward::forwarder::{Forwarder, ForwarderSpec, RulesSpec, Tuning, Work, Worker};
 use wirepath_forward::order::{
     BatchTicket, Frame, FrameSink, FrameVerdict, Order, OrderSpec, Recycled,
 };
+use wirepath_forward::ports::{Pool, open_memory_port};
+use wirepath_forward::qos::Classifier;
+use wirepath_forward::spec::{Carrier, Outer, Tunnel};
 
 const SPEC: OrderSpec = OrderSpec { lanes: 1, window_tickets: 64, stuck_after_ns: u64::MAX };
 
@@ -137,13 +143,9 @@ fn median(values: &mut [f64]) -> f64 {
 
 /// One worker against two, in pairs.
 #[expect(clippy::print_stdout, reason = "a benchmark reports where it is run")]
-fn pairs<W: FnMut(Frame) -> Frame>(
-    (first, second): (usize, usize),
-    name: &str,
-    packets: u64,
-    batch: usize,
-    work: &(impl Fn() -> W + Sync),
-) {
+///
+/// - `run`: by the CPUs of the workers; returns packets per second, and true if every worker had a CPU to itself.
+fn pairs((first, second): (usize, usize), name: &str, run: impl Fn(&[usize]) -> (f64, bool)) {
     const PAIRS: usize = 60;
     let (mut all, mut quiet, mut one_ns) = (Vec::new(), Vec::new(), Vec::new());
     for pair in 0..PAIRS {
@@ -152,7 +154,7 @@ fn pairs<W: FnMut(Frame) -> Frame>(
         if is_two_first {
             cpus.reverse();
         }
-        let mut ran = cpus.map(|cpus| run(cpus, packets, batch, work));
+        let mut ran = cpus.map(&run);
         if is_two_first {
             ran.reverse();
         }
@@ -164,7 +166,7 @@ fn pairs<W: FnMut(Frame) -> Frame>(
         }
     }
     println!(
-        "two workers against one, {name}, batch {batch}: {:.2} times in {} quiet pairs, {:.2} in \
+        "two workers against one, {name}: {:.2} times in {} quiet pairs, {:.2} in \
          all {PAIRS}; one worker takes {:.1} ns a packet",
         median(&mut quiet),
         quiet.len(),
@@ -184,9 +186,93 @@ fn workers(_: &mut Criterion) {
     for work_ns in [35, 100] {
         let (name, packets) = (format!("{work_ns} ns of work"), 15_000_000 / (work_ns + 3));
         for batch in [16, 64] {
-            pairs(cpus, &name, packets, batch, &|| spin(Work::from_ns(work_ns)));
+            pairs(cpus, &format!("{name}, batch {batch}"), |workers| {
+                run(workers, packets, batch, &|| spin(Work::from_ns(work_ns)))
+            });
         }
     }
+    for (name, carrier) in
+        [("VXLAN", Carrier::Vxlan { vni: 42 }), ("GRETAP", Carrier::Gretap { key: Some(7) })]
+    {
+        for len in [64, 512, 1400] {
+            pairs(cpus, &format!("whole forwarder, {name}, frames of {len} bytes"), |workers| {
+                forward(workers, carrier, len)
+            });
+        }
+    }
+}
+
+/// Frames that one run of the whole forwarder moves.
+const FORWARDED: u64 = 300_000;
+
+/// The whole forwarder between two ports in memory, which need no CPU: it receives, looks the station up, encapsulates,
+/// restores the order and sends. Returns as [`run`] does.
+fn forward(workers: &[usize], carrier: Carrier, len: usize) -> (f64, bool) {
+    let pool = Pool::allocate(2048, 4096).expect("8 MiB of frames");
+    let ends = ["10.0.0.1", "10.0.0.2"].map(|end| end.parse().expect("valid address"));
+    let tunnel = Tunnel { local: ends[0], remote: ends[1], carrier };
+    let outer = Outer::suggested(&tunnel, [2; 6], [4; 6]);
+    let encap = Encap::new(tunnel, Outer { mtu_bytes: 9000, ..outer }).expect("valid tunnel");
+    let mut frame = vec![0x5a; len];
+    let (station, sender) = ([2, 0, 0, 0, 0, 2], [2, 0, 0, 0, 0, 1]);
+    let header = [
+        0x08, 0x00, 0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, 17, 0, 0, 192, 168, 0, 1, 192, 168, 0, 2,
+        0x10, 0, 0x20, 0,
+    ];
+    frame[..6].copy_from_slice(&station);
+    frame[6..12].copy_from_slice(&sender);
+    frame[12..12 + header.len()].copy_from_slice(&header);
+    frame[16..18].copy_from_slice(&(len as u16 - 14).to_be_bytes());
+    let (port, _) = open_memory_port(&pool, &frame, FORWARDED);
+    let (underlay, sent) = open_memory_port(&pool, &frame, 0);
+    let ageing = FdbSpec { entry_count_max: 256, ageing_ns: u64::MAX, seed: 1 };
+    let mut fdb = Fdb::new(ageing);
+    fdb.learn(0, station, FdbPort::Tunnel(0), monotonic_ns());
+    let spec = ForwarderSpec {
+        rules: RulesSpec {
+            encaps: vec![encap],
+            vlans: Vec::new(),
+            keepalives: Vec::new(),
+            decap: DecapSpec { tunnels: vec![tunnel], ..DecapSpec::default() },
+            learns: true,
+            classifier: Classifier::new(0),
+            policer: None,
+        },
+        fdb,
+        shaper: None,
+        order: OrderSpec { lanes: 1, window_tickets: 64, stuck_after_ns: u64::MAX },
+        tuning: Tuning::default(),
+        is_unfinished: [false; 2],
+        fast: None,
+    };
+    let forwarder = Forwarder::new(&pool, port, underlay, spec).expect("in range");
+    let barrier = Barrier::new(workers.len());
+    let spans: Vec<(u64, u64, bool)> = thread::scope(|scope| {
+        let threads: Vec<_> = workers
+            .iter()
+            .map(|cpu| {
+                let (forwarder, barrier, sent) = (&forwarder, &barrier, &sent);
+                scope.spawn(move || {
+                    pin_to(&[*cpu]).expect("the CPU is allowed");
+                    let mut worker = Worker::default();
+                    barrier.wait();
+                    let (start, cpu) = (monotonic_ns(), thread_cpu_ns());
+                    while sent.frame_count() < FORWARDED {
+                        forwarder.turn(&mut worker, monotonic_ns()).expect("memory takes all");
+                    }
+                    let (end, cpu) = (monotonic_ns(), thread_cpu_ns() - cpu);
+                    (start, end, cpu as f64 >= 0.985 * (end - start) as f64)
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().expect("no worker panics")).collect()
+    });
+    let start = spans.iter().map(|span| span.0).min().unwrap_or(0);
+    let end = spans.iter().map(|span| span.1).max().unwrap_or(0);
+    assert_eq!((sent.frame_count(), sent.reordered_count()), (FORWARDED, 0));
+    let counts = forwarder.counts();
+    assert!(counts.iter().all(|(name, count)| !name.contains("dropped") || *count == 0), "{counts:?}");
+    (FORWARDED as f64 * 1e9 / (end - start) as f64, spans.iter().all(|span| span.2))
 }
 
 criterion_group!(benches, restore, workers);

@@ -109,6 +109,10 @@ impl Pool {
         self.umem.frame_bytes
     }
 
+    pub fn frame_count(&self) -> u32 {
+        self.states.len() as u32
+    }
+
     /// True if frames consist of several kernel chunks.
     pub fn spans_chunks(&self) -> bool {
         self.umem.chunks() > 1

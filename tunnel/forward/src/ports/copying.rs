@@ -19,17 +19,17 @@ const SPARE_FRAMES: usize = 64;
 
 /// Frames of the pool at hand.
 #[derive(Debug)]
-struct Spare<'p> {
+pub(super) struct Spare<'p> {
     pool: &'p Pool,
     frames: Vec<Taken<'p>>,
 }
 
 impl<'p> Spare<'p> {
-    fn new(pool: &'p Pool) -> Self {
+    pub(super) fn new(pool: &'p Pool) -> Self {
         Spare { pool, frames: Vec::with_capacity(SPARE_FRAMES) }
     }
 
-    fn next(&mut self) -> Option<Taken<'p>> {
+    pub(super) fn next(&mut self) -> Option<Taken<'p>> {
         self.has_next().then(|| self.frames.pop())?
     }
 

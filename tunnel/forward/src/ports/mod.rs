@@ -7,6 +7,7 @@
 //! frames, and the receive and send halves may belong to two workers.
 
 mod copying;
+mod memory;
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use sys::xsk::{self, Bind};
 use tunnel_bpf::{FastHook, FastPathSpec, TunnelFilter, TunnelFilterSpec};
 
 pub use copying::{open_packet_port, open_tap_port};
+pub use memory::{MemoryCounts, open_memory_port};
 pub use sys::bpf::FilterCounts;
 pub use sys::xsk::{Pool, PoolBalance, PoolRx, PoolTx, Taken, XskError, XskStatistics};
 pub use tunnel_bpf::{
@@ -26,6 +28,7 @@ pub use tunnel_bpf::{
 };
 
 use copying::{PacketReceiver, PacketSender, TapReceiver, TapSender};
+use memory::{MemoryReceiver, MemorySender};
 
 /// Entries of the RX and TX rings: above any fill target.
 const RING_ENTRIES: u32 = 8192;
@@ -87,6 +90,7 @@ enum Receiver<'p> {
     Xsk(Box<PoolRx<'p>>),
     Packet(Box<PacketReceiver<'p>>),
     Tap(TapReceiver<'p>),
+    Memory(Box<MemoryReceiver<'p>>),
 }
 
 #[derive(Debug)]
@@ -94,6 +98,7 @@ enum Sender<'p> {
     Xsk(Box<PoolTx<'p>>),
     Packet(PacketSender<'p>),
     Tap(TapSender<'p>),
+    Memory(MemorySender<'p>),
 }
 
 impl<'p> PortRx<'p> {
@@ -128,6 +133,7 @@ impl<'p> PortRx<'p> {
                 Receiver::Xsk(rx) => rx.rx_take(left, &mut each),
                 Receiver::Packet(rx) => rx.take(left, &mut each),
                 Receiver::Tap(rx) => rx.take(left, &mut each),
+                Receiver::Memory(rx) => rx.take(left, &mut each),
             };
             // The only writer: the half is borrowed for writing.
             let before = self.counts[at].load(Ordering::Relaxed);
@@ -159,12 +165,13 @@ impl<'p> PortRx<'p> {
         self.xsk().is_some_and(PoolRx::is_zero_copy)
     }
 
-    /// Sockets of all queues, to wait for.
+    /// Sockets of all queues, to wait for; memory has none.
     pub fn sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.queues.iter().map(|queue| match queue {
-            Receiver::Xsk(rx) => rx.as_fd(),
-            Receiver::Packet(rx) => rx.as_fd(),
-            Receiver::Tap(rx) => rx.as_fd(),
+        self.queues.iter().filter_map(|queue| match queue {
+            Receiver::Xsk(rx) => Some(rx.as_fd()),
+            Receiver::Packet(rx) => Some(rx.as_fd()),
+            Receiver::Tap(rx) => Some(rx.as_fd()),
+            Receiver::Memory(_) => None,
         })
     }
 }
@@ -175,7 +182,7 @@ impl<'p> PortTx<'p> {
         match &mut self.0 {
             Sender::Xsk(tx) => tx.tx_room(want),
             Sender::Packet(tx) => tx.room(),
-            Sender::Tap(_) => usize::MAX,
+            Sender::Tap(_) | Sender::Memory(_) => usize::MAX,
         }
     }
 
@@ -192,6 +199,10 @@ impl<'p> PortTx<'p> {
             Sender::Xsk(tx) => tx.tx_post(frame, offset, len),
             Sender::Packet(tx) => tx.post(frame, offset, len),
             Sender::Tap(tx) => tx.post(frame, offset, len),
+            Sender::Memory(tx) => {
+                tx.post(frame, offset, len);
+                Ok(())
+            }
         }
     }
 
@@ -208,6 +219,7 @@ impl<'p> PortTx<'p> {
             Sender::Xsk(tx) => tx.tx_reap(frames),
             Sender::Packet(tx) => tx.reap(frames),
             Sender::Tap(tx) => tx.reap(frames),
+            Sender::Memory(tx) => tx.reap(frames),
         }
     }
 
@@ -216,7 +228,7 @@ impl<'p> PortTx<'p> {
         match &mut self.0 {
             Sender::Xsk(tx) => tx.tx_pending(),
             Sender::Packet(tx) => tx.pending(),
-            Sender::Tap(_) => 0,
+            Sender::Tap(_) | Sender::Memory(_) => 0,
         }
     }
 
@@ -228,7 +240,7 @@ impl<'p> PortTx<'p> {
         match &mut self.0 {
             Sender::Xsk(tx) => Ok(tx.kick()?),
             Sender::Packet(tx) => tx.kick(),
-            Sender::Tap(_) => Ok(true),
+            Sender::Tap(_) | Sender::Memory(_) => Ok(true),
         }
     }
 }
