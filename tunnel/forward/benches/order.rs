@@ -110,20 +110,30 @@ fn run<W: FnMut(Frame) -> Frame>(
                 scope.spawn(move || {
                     pin_to(&[*cpu]).expect("the CPU is allowed");
                     let (mut tokens, mut each) = (Vec::new(), work());
-                    barrier.wait();
-                    let (start, cpu) = (monotonic_ns(), thread_cpu_ns());
-                    while turn(order, &mut tokens, batch, &mut each) {}
-                    let (end, cpu) = (monotonic_ns(), thread_cpu_ns() - cpu);
-                    (start, end, cpu as f64 >= 0.985 * (end - start) as f64)
+                    timed(barrier, || while turn(order, &mut tokens, batch, &mut each) {})
                 })
             })
             .collect();
         threads.into_iter().map(|thread| thread.join().expect("no worker panics")).collect()
     });
-    let start = spans.iter().map(|span| span.0).min().unwrap_or(0);
-    let end = spans.iter().map(|span| span.1).max().unwrap_or(0);
     let (_, counter) = order.into_parts();
     assert_eq!((counter.forwarded, counter.disorder), (packets, 0));
+    rate(packets, &spans)
+}
+
+/// Runs a worker's loop once all are ready. Returns its begin and its end, and true if it had its CPU to itself.
+fn timed(barrier: &Barrier, body: impl FnOnce()) -> (u64, u64, bool) {
+    barrier.wait();
+    let (start, cpu) = (monotonic_ns(), thread_cpu_ns());
+    body();
+    let (end, cpu) = (monotonic_ns(), thread_cpu_ns() - cpu);
+    (start, end, cpu as f64 >= 0.985 * (end - start) as f64)
+}
+
+/// Packets per second of all workers, and true if every one had its CPU to itself.
+fn rate(packets: u64, spans: &[(u64, u64, bool)]) -> (f64, bool) {
+    let start = spans.iter().map(|span| span.0).min().unwrap_or(0);
+    let end = spans.iter().map(|span| span.1).max().unwrap_or(0);
     (packets as f64 * 1e9 / (end - start) as f64, spans.iter().all(|span| span.2))
 }
 
@@ -255,24 +265,23 @@ fn forward(workers: &[usize], carrier: Carrier, len: usize) -> (f64, bool) {
                 scope.spawn(move || {
                     pin_to(&[*cpu]).expect("the CPU is allowed");
                     let mut worker = Worker::default();
-                    barrier.wait();
-                    let (start, cpu) = (monotonic_ns(), thread_cpu_ns());
-                    while sent.frame_count() < FORWARDED {
-                        forwarder.turn(&mut worker, monotonic_ns()).expect("memory takes all");
-                    }
-                    let (end, cpu) = (monotonic_ns(), thread_cpu_ns() - cpu);
-                    (start, end, cpu as f64 >= 0.985 * (end - start) as f64)
+                    timed(barrier, || {
+                        while sent.frame_count() < FORWARDED {
+                            forwarder.turn(&mut worker, monotonic_ns()).expect("memory takes all");
+                        }
+                    })
                 })
             })
             .collect();
         threads.into_iter().map(|thread| thread.join().expect("no worker panics")).collect()
     });
-    let start = spans.iter().map(|span| span.0).min().unwrap_or(0);
-    let end = spans.iter().map(|span| span.1).max().unwrap_or(0);
     assert_eq!((sent.frame_count(), sent.reordered_count()), (FORWARDED, 0));
     let counts = forwarder.counts();
-    assert!(counts.iter().all(|(name, count)| !name.contains("dropped") || *count == 0), "{counts:?}");
-    (FORWARDED as f64 * 1e9 / (end - start) as f64, spans.iter().all(|span| span.2))
+    assert!(
+        counts.iter().all(|(name, count)| !name.contains("dropped") || *count == 0),
+        "{counts:?}"
+    );
+    rate(FORWARDED, &spans)
 }
 
 criterion_group!(benches, restore, workers);
