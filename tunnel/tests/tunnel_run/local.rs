@@ -54,7 +54,8 @@ fn sockets_with_all_offloads_are_forwarded_whole_and_after_a_kill_the_stack_has_
 /// fragments.
 fn exchange(row: &Row, plain: &Netns, behind: &Netns) {
     let ping = |from: &str, to: &str| {
-        let args = ["ping", "-q", "-c", "3", "-i", "0.05", "-W", "5", to];
+        // Until three are answered: the first may wait for an address on a busy machine.
+        let args = ["ping", "-q", "-c", "3", "-i", "0.05", "-w", "20", to];
         succeed(common::enter(from, &args));
     };
     ping(&row.names[0], BEHIND_IP);
