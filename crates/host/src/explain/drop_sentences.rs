@@ -477,6 +477,13 @@ const KNOWN: &[Known] = &[
         &[],
     ),
     known(
+        &["SKB_RX_HEADROOM"],
+        "a received packet leaves too little room in front of its data for the header that belongs there",
+        "give the driver's receive buffers more headroom (an XDP program may have used it), or receive without that header",
+        NONE,
+        &[],
+    ),
+    known(
         &["NOT_SPECIFIED"],
         "the kernel gives no reason: the function tells the place",
         "a newer kernel gives reasons to more functions; search the function's name in its source",

@@ -104,6 +104,8 @@ pub(crate) fn another(knob: &dyn Knob, now: &str) -> String {
     match (knob.id(), knob.format()) {
         ("channels", _) => "rx=1 tx=1".into(),
         ("qdisc", _) => "pfifo:321".into(),
+        // Some kernels take no table of one entry.
+        ("rps-flow-count", _) => if now == "0" { "4096" } else { "0" }.into(),
         ("threaded-napi", _) => if now == "0" { "1" } else { "0" }.into(),
         (_, ValueFormat::Number { min, max }) => {
             let now: i64 = now.parse().unwrap();
