@@ -1,4 +1,5 @@
-"""A service of one request a time: each costs CPU, and is answered on its connection. While the file says 0, a tenth more."""
+"""A service of one request a time: each costs CPU, and is answered on its connection. With a file it costs 1 ms, and a tenth more
+while the file says 0."""
 import socket, sys, threading, time
 
 cost = 0.0003
@@ -7,7 +8,7 @@ def look(file):
     global cost
     while True:
         with open(file) as text:
-            cost = 0.00033 if text.read().strip() == "0" else 0.0003
+            cost = 0.0011 if text.read().strip() == "0" else 0.001
         time.sleep(0.02)
 
 def serve(connection):

@@ -16,17 +16,31 @@ type Kind = (&'static str, &'static str, &'static str, &'static str);
 const KINDS: [Kind; 3] =
     [("python", "9301", "6", "25"), ("redis", "9302", "8", "50"), ("nginx", "9303", "6", "25")];
 
-/// A setting whose effect on one kind is known, and the figures of which one has to show it as worse.
-type Effect = (
-    &'static str,
-    [(&'static str, &'static str, &'static str, &'static str); 1],
-    &'static [&'static str],
-);
+/// A step of a plan: knob, target, value that is there, and the plan's.
+type Step = (&'static str, &'static str, &'static str, &'static str);
+
+/// A setting whose effect on one kind is known.
+struct Effect {
+    plan: [Step; 1],
+    /// Figures of which one has to show it as worse.
+    figures: &'static [&'static str],
+    resolve: &'static str,
+}
+
+/// By kind.
 const EFFECTS: [Effect; 3] = [
     // The service computes a tenth longer while this is off.
-    ("python", WITHOUT_EFFECT, &["cpu_per_request"]),
-    ("redis", [("rps-cpus", "queue va rx-0", "0", "3")], &["cpu_per_request", "p50"]),
-    ("nginx", [("gso", "interface va", "on", "off")], &["cpu_per_request", "p50"]),
+    Effect { plan: WITHOUT_EFFECT, figures: &["cpu_per_request"], resolve: "8%" },
+    Effect {
+        plan: [("rps-cpus", "queue va rx-0", "0", "3")],
+        figures: &["cpu_per_request", "p50"],
+        resolve: "10%",
+    },
+    Effect {
+        plan: [("gso", "interface va", "on", "off")],
+        figures: &["cpu_per_request", "p50"],
+        resolve: "20%",
+    },
 ];
 
 /// A real service in a namespace, and its clients in another one.
@@ -138,17 +152,19 @@ fn told(name: &str, doc: &Value) -> Vec<String> {
     std::iter::once(head).chain(lines).collect()
 }
 
-/// Proves a setting on a service of each kind at the same time.
+/// Proves a setting with a resolution on a service of each kind at the same time.
 fn all(
-    settings: [[(&'static str, &'static str, &'static str, &'static str); 1]; 3],
+    settings: [([Step; 1], &'static str); 3],
     planted: bool,
     more: &'static [&'static str],
 ) -> Vec<Value> {
-    let threads: Vec<_> = KINDS
-        .into_iter()
-        .zip(settings)
-        .map(|(kind, plan)| thread::spawn(move || Desk::new(kind, planted).prove(&plan, more)))
-        .collect();
+    let prove = |(kind, (plan, resolve)): (Kind, ([Step; 1], &'static str))| {
+        thread::spawn(move || {
+            let options = [&["--resolve", resolve], more].concat();
+            Desk::new(kind, planted).prove(&plan, &options)
+        })
+    };
+    let threads: Vec<_> = KINDS.into_iter().zip(settings).map(prove).collect();
     threads.into_iter().map(|thread| thread.join().expect("a proof")).collect()
 }
 
@@ -162,11 +178,8 @@ fn verdict<'a>(doc: &'a Value, figure: &str) -> &'a Value {
 fn study_nulls_on_real_services() {
     let mut decided = Vec::new();
     for round in 0..4 {
-        let proofs = all(
-            [WITHOUT_EFFECT; 3],
-            false,
-            &["--for", "300s", "--baseline", "60s", "--resolve", "20%"],
-        );
+        let options = &["--for", "300s", "--baseline", "60s"];
+        let proofs = all([(WITHOUT_EFFECT, "20%"); 3], false, options);
         for ((kind, ..), doc) in KINDS.iter().zip(&proofs) {
             let lines = told(&format!("null {} {kind}", round + 1), doc);
             lines.iter().for_each(|line| println!("{line}"));
@@ -183,14 +196,11 @@ fn study_nulls_on_real_services() {
 #[test]
 #[ignore = "takes a quarter of an hour: three effects that are known on real services"]
 fn study_known_effects_on_real_services() {
-    let proofs = all(
-        EFFECTS.map(|(_, plan, _)| plan),
-        true,
-        &["--for", "600s", "--baseline", "90s", "--resolve", "5%"],
-    );
-    for ((kind, _, figures), doc) in EFFECTS.iter().zip(&proofs) {
+    let settings = EFFECTS.map(|effect| (effect.plan, effect.resolve));
+    let proofs = all(settings, true, &["--for", "900s", "--baseline", "90s"]);
+    for (((kind, ..), effect), doc) in KINDS.iter().zip(&EFFECTS).zip(&proofs) {
         told(&format!("effect {kind}"), doc).iter().for_each(|line| println!("{line}"));
-        let is_found = figures.iter().any(|figure| verdict(doc, figure) == "worse");
+        let is_found = effect.figures.iter().any(|figure| verdict(doc, figure) == "worse");
         assert!(is_found, "{kind}: {:#}", doc["outcome"]["verdicts"]);
     }
 }
