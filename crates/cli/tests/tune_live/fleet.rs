@@ -18,7 +18,7 @@ const HARM: &str = "/sys/class/net/wire/gro_flush_timeout";
 struct Fleet {
     star: Star,
     data: Data,
-    _programs: Vec<Running>,
+    programs: Vec<Running>,
 }
 
 impl Fleet {
@@ -35,7 +35,7 @@ impl Fleet {
             programs.push(service);
             programs.push(Running::start(clean(enter(&star.hub, &client), &[])));
         }
-        let fleet = Fleet { star, data, _programs: programs };
+        let fleet = Fleet { star, data, programs: programs };
         let at = ["--interface", "wire", "--netns", &fleet.star.names[0]];
         let args = [&["tune", "plan", "--profile", "latency"], &at[..]].concat();
         let made = succeed(fleet.command(&args));
@@ -124,6 +124,19 @@ fn kill_in_a_period_restores_the_hosts_and_nothing_stays() {
     drop(running.end_by("KILL", LONG));
     assert!(until(LONG, || fleet.values(EARLY) == ["1"; 2]));
     holdings.assert_gone();
+}
+
+#[test]
+fn service_without_traffic_is_named_before_anything_is_switched() {
+    if !is_possible() {
+        return;
+    }
+    let mut fleet = Fleet::new(1, &WITHOUT_EFFECT);
+    // The clients, which were started last.
+    drop(fleet.programs.pop());
+    let text = fail(fleet.rollout(&["--stages", "1", "--for", "60s"]), 1);
+    assert!(text.contains("not begun") && text.contains("no request came"), "{text}");
+    assert_eq!(fleet.values(EARLY), ["1"]);
 }
 
 #[test]

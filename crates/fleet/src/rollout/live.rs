@@ -54,12 +54,16 @@ pub fn live_gate(proof: &LiveCrossings, wants: Wants) -> RolloutGate {
     }
     let worse = proof.figures.iter().find(|of| of.verdict.verdict == Verdict::Worse);
     if let Some(worse) = worse {
-        return RolloutGate::Shut(format!("{} is worse{}", worse.verdict.figure, times(worse)));
+        let figure = words(&worse.verdict.figure);
+        return RolloutGate::Shut(format!("{figure} is worse{}", times(worse)));
     }
     let Some(first) = proof.figures.first() else {
         return RolloutGate::Shut("no host has a figure".into());
     };
-    let name = &first.verdict.figure;
+    if first.verdict.pairs == 0 {
+        return RolloutGate::Shut("no crossing counts: each had a period without a request".into());
+    }
+    let name = words(&first.verdict.figure);
     let has_gain = proof.figures.iter().any(|of| of.verdict.verdict == Verdict::Better);
     match first.verdict.verdict {
         Verdict::Better => RolloutGate::Open(format!("{name} is better{}", times(first))),
@@ -79,6 +83,11 @@ pub fn live_gate(proof: &LiveCrossings, wants: Wants) -> RolloutGate {
             }
         }
     }
+}
+
+/// A figure's name as words.
+fn words(name: &str) -> String {
+    name.replace('_', " ")
 }
 
 fn times(of: &LivePooled) -> String {
@@ -143,6 +152,9 @@ mod tests {
             assert_eq!(gates, [default, wants_gain, accepting], "{verdicts:?}");
         }
         assert_eq!(gate(&[], accepts), "shut");
+        let mut silent = proof(&[Inconclusive]);
+        silent.figures[0].verdict.pairs = 0;
+        assert!(matches!(live_gate(&silent, accepts), RolloutGate::Shut(_)));
     }
 
     #[test]

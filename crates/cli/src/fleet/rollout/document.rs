@@ -94,7 +94,7 @@ impl RolloutDocument {
         RolloutDocument {
             schema: DOCUMENT,
             id: header.id.clone(),
-            metric: request.metric().to_owned(),
+            metric: first_figure(rows).unwrap_or_else(|| request.metric()).to_owned(),
             seed: header.seed,
             state,
             why: rows.last().map(|row| row.why.clone()).unwrap_or_default(),
@@ -160,6 +160,12 @@ impl RolloutDocument {
         };
         vec![(tone, text)]
     }
+}
+
+/// Figure that decides in a live proof.
+fn first_figure(rows: &[LedgerRow]) -> Option<&str> {
+    let mut proofs = rows.iter().filter_map(|row| row.proof.as_ref()?.live.as_ref());
+    proofs.find_map(|live| Some(live.figures.first()?.verdict.figure.as_str()))
 }
 
 /// Number of stages on whose hosts the plan was confirmed.

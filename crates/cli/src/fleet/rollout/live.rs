@@ -150,7 +150,13 @@ impl<R: Reach> Members<'_, R> {
             answers.push((
                 at,
                 match crossed(answer) {
-                    Ok(crossed) => {
+                    Ok(crossed) if crossed.periods.iter().all(|period| period.request_count == 0) => {
+                    StepAnswer::Failed(
+                        "no request came in the baseline: is this the service, and has it traffic?"
+                            .into(),
+                    )
+                }
+                Ok(crossed) => {
                         levels[at] = crossed.p99_ns;
                         StepAnswer::Done(requests(&crossed))
                     }
