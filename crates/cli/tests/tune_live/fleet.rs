@@ -35,7 +35,7 @@ impl Fleet {
             programs.push(service);
             programs.push(Running::start(clean(enter(&star.hub, &client), &[])));
         }
-        let fleet = Fleet { star, data, programs: programs };
+        let fleet = Fleet { star, data, programs };
         let at = ["--interface", "wire", "--netns", &fleet.star.names[0]];
         let args = [&["tune", "plan", "--profile", "latency"], &at[..]].concat();
         let made = succeed(fleet.command(&args));
