@@ -117,7 +117,7 @@ pub struct Cost {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Hardware {
-    /// Instructions.
+    /// Completed ones, in user and kernel mode.
     pub instruction_count: u64,
     /// Cycles of the core's own clock.
     pub cycle_count: u64,

@@ -69,7 +69,7 @@ struct Counters {
     events: [Vec<File>; 4],
 }
 
-/// What is counted.
+/// Subject of the counts.
 enum Scope<'a> {
     /// The calling thread.
     Thread,
