@@ -157,7 +157,7 @@ fn facts(proof: &LiveProof) -> Vec<(String, String)> {
     ];
     if silent > 0 {
         let text = format!(
-            "{} without a request were left out",
+            "left out: {} without a request",
             units::plural(u64::from(silent), "period")
         );
         facts.push(("Silent".to_owned(), text));
