@@ -59,7 +59,7 @@ pub(super) fn send(
 ) -> Result<(RoleReport, Duration), RunCause> {
     let ((local, remote), _) = ends(pair);
     let mut generator = live_frames(&local, &remote, session, payload_bytes)?;
-    let (begun_ns, begun) = (monotonic_ns(), ThreadUsage::now());
+    let (begun_ns, begun) = (monotonic_ns(), ThreadUsage::counted());
     let until_ns = begun_ns + trial.as_nanos() as u64;
     let mut sending = Duration::ZERO;
     let mut frames = FRAMES_MIN;
@@ -73,7 +73,7 @@ pub(super) fn send(
         let left_s = until_ns.saturating_sub(monotonic_ns()) as f64 / 1e9;
         frames = ((rate * left_s) as u32).clamp(FRAMES_MIN, 20_000_000);
     }
-    let used = ThreadUsage::now().since(&begun);
+    let used = ThreadUsage::counted().since(&begun);
     let mut report = RoleReport { sent_count: generator.sent(), ..RoleReport::default() };
     report.wall_ns = monotonic_ns() - begun_ns;
     report.cost = cost_of(&used);

@@ -15,7 +15,7 @@ pub struct ThreadUsage {
     pub system_ns: u64,
     /// Voluntary and involuntary context switches.
     pub context_switch_count: u64,
-    /// Counts of the processor; `None` where the kernel gives none.
+    /// Counts of the processor; `None` where the kernel gives none, or none were asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hardware: Option<HardwareCounts>,
 }
@@ -34,8 +34,14 @@ impl ThreadUsage {
             user_ns,
             system_ns: cpu_ns - user_ns,
             context_switch_count: (usage.ru_nvcsw + usage.ru_nivcsw) as u64,
-            hardware: counters::of_thread(),
+            hardware: None,
         }
+    }
+
+    /// Of the calling thread, with the counts of the processor, which are opened at the first call: not for a thread that a
+    /// filter of system calls confines.
+    pub fn counted() -> Self {
+        ThreadUsage { hardware: counters::of_thread(), ..ThreadUsage::now() }
     }
 
     pub fn cpu_ns(&self) -> u64 {

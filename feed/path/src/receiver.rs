@@ -95,7 +95,7 @@ struct Run<'a> {
 impl Run<'_> {
     fn on<E: Engine>(mut self, engine: &mut E) -> Result<ReceivedQuotes, IoError> {
         let mut arrivals = Arrivals::new(self.script.len());
-        let begun = ThreadUsage::now();
+        let begun = ThreadUsage::counted();
         engine.rx_post();
         loop {
             // Read before receiving: everything that arrived before the stop is received, even if this
@@ -125,7 +125,7 @@ impl Run<'_> {
                 break;
             }
         }
-        let used = ThreadUsage::now().since(&begun);
+        let used = ThreadUsage::counted().since(&begun);
         let mut engine = engine.finish();
         if let Some(priority) = sys::sched::fifo_priority() {
             engine.mode.push(("scheduling".into(), format!("SCHED_FIFO {priority}")));

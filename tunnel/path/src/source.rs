@@ -178,7 +178,7 @@ impl Source {
         rate_hint_pps: Option<f64>,
     ) -> Result<Sent, RunCause> {
         let Source(mut generator) = self;
-        let begun = ThreadUsage::now();
+        let begun = ThreadUsage::counted();
         let mut sent = Sent::default();
         let mut sending = Duration::ZERO;
         generator.set_rate(rate_pps);
@@ -200,7 +200,7 @@ impl Source {
             let made = (generator.counts().attempted - before) as f64;
             rate = Some(made / took.as_secs_f64().max(1e-6));
         }
-        let used = ThreadUsage::now().since(&begun);
+        let used = ThreadUsage::counted().since(&begun);
         sent.cost = cost_of(&used);
         sent.rate_pps = generator.counts().attempted as f64 / sending.as_secs_f64().max(1e-6);
         sent.sending_ns = sending.as_nanos() as u64;

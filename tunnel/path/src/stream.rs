@@ -288,7 +288,7 @@ fn patient(socket: &TcpStream) -> io::Result<&TcpStream> {
 /// Sends for `duration`, or longer, and waits until the sink has closed: sending ends when everything has arrived.
 fn send(mut socket: &TcpStream, duration: Duration) -> Result<Sent, RunCause> {
     let chunk = vec![0x57; CHUNK_BYTES];
-    let (begun, used) = (Instant::now(), ThreadUsage::now());
+    let (begun, used) = (Instant::now(), ThreadUsage::counted());
     let mut byte_count = 0;
     while begun.elapsed() < duration || byte_count < STREAM_BYTES_MIN {
         socket.write_all(&chunk)?;
@@ -296,13 +296,13 @@ fn send(mut socket: &TcpStream, duration: Duration) -> Result<Sent, RunCause> {
     }
     socket.shutdown(Shutdown::Write)?;
     io::copy(&mut socket, &mut io::sink())?;
-    Ok(Sent { byte_count, cost: cost_of(&ThreadUsage::now().since(&used)) })
+    Ok(Sent { byte_count, cost: cost_of(&ThreadUsage::counted().since(&used)) })
 }
 
 /// Receives until the end of the stream.
 fn receive(mut socket: &TcpStream) -> Result<StreamReceived, RunCause> {
     let mut chunk = vec![0; CHUNK_BYTES];
-    let used = ThreadUsage::now();
+    let used = ThreadUsage::counted();
     let mut first = None;
     let mut last = (monotonic_ns(), 0);
     loop {
@@ -324,7 +324,7 @@ fn receive(mut socket: &TcpStream) -> Result<StreamReceived, RunCause> {
         byte_count: last.1,
         interval_ns: last.0 - first_ns,
         interval_byte_count: last.1 - first_count,
-        cost: cost_of(&ThreadUsage::now().since(&used)),
+        cost: cost_of(&ThreadUsage::counted().since(&used)),
     })
 }
 

@@ -226,7 +226,7 @@ fn ports<'p>(
 /// Loop of a worker until the stop flag is set and no frame waits: a worker that had lost its CPU at the
 /// end of a trial finds the last frames in the ring. Returns its CPU time and its frames.
 fn work(forwarder: &Forwarder<'_>, stop: &AtomicBool) -> Result<(Cost, u64), RunCause> {
-    let begun = ThreadUsage::now();
+    let begun = ThreadUsage::counted();
     let mut worker = Worker::default();
     let mut idle_turns = 0;
     let mut drain_turns = 0;
@@ -247,7 +247,7 @@ fn work(forwarder: &Forwarder<'_>, stop: &AtomicBool) -> Result<(Cost, u64), Run
             _ => idle_turns = 0,
         }
     }
-    let used = ThreadUsage::now().since(&begun);
+    let used = ThreadUsage::counted().since(&begun);
     Ok((cost_of(&used), worker.frame_count))
 }
 

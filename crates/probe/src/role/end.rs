@@ -71,7 +71,7 @@ impl<'a> End<'a> {
             segment,
             kernel_to_app: (task.engine.stamps != io::Stamps::Off).then(model::latency_histogram),
             begun_ns: monotonic_ns(),
-            begun: ThreadUsage::now(),
+            begun: ThreadUsage::counted(),
             idle: None,
             idle_looks: 0,
             quiet_at_count: 0,
@@ -165,7 +165,7 @@ impl<'a> End<'a> {
             if self.task.role == Role::Receive || self.task.role == Role::Echo {
                 // CPU time before the first arrival was waiting, not work.
                 self.begun_ns = now_ns;
-                self.begun = ThreadUsage::now();
+                self.begun = ThreadUsage::counted();
             }
         }
         self.last_ns = now_ns;
@@ -196,7 +196,7 @@ impl<'a> End<'a> {
         let silent = self.received_count > 0 && now_ns.saturating_sub(self.last_ns) > IDLE_NS;
         if silent && self.quiet_at_count != self.received_count {
             self.quiet_at_count = self.received_count;
-            self.idle = Some((now_ns, ThreadUsage::now()));
+            self.idle = Some((now_ns, ThreadUsage::counted()));
         }
         self.check_link()
     }
@@ -216,7 +216,7 @@ impl<'a> End<'a> {
     }
 
     pub(super) fn into_report(self, mut engine: EngineReport) -> RoleReport {
-        let (end_ns, end_usage) = self.idle.unwrap_or_else(|| (monotonic_ns(), ThreadUsage::now()));
+        let (end_ns, end_usage) = self.idle.unwrap_or_else(|| (monotonic_ns(), ThreadUsage::counted()));
         let used = end_usage.since(&self.begun);
         let duplicated_count = self.books.iter().map(SequenceCounts::duplicated_count).sum();
         let arrived = Delivery {

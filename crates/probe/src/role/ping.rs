@@ -138,7 +138,7 @@ impl End<'_> {
     /// Receives answers still in flight, until none has arrived for a while: pings may be
     /// duplicated, so the number of answers is unknown.
     pub(super) fn await_last<E: Engine>(&mut self, engine: &mut E) -> Result<(), io::IoError> {
-        self.idle = Some((monotonic_ns(), ThreadUsage::now()));
+        self.idle = Some((monotonic_ns(), ThreadUsage::counted()));
         let begun_ns = monotonic_ns();
         let mut last_ns = begun_ns;
         loop {

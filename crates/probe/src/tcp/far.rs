@@ -51,7 +51,7 @@ pub(super) fn serve(
         syscall_count: 0,
         first_ns: 0,
         last_ns: 0,
-        begun: ThreadUsage::now(),
+        begun: ThreadUsage::counted(),
         report: RoleReport::default(),
     };
     match task.traffic {
@@ -95,7 +95,7 @@ impl Counts<'_> {
         self.last_ns = monotonic_ns();
         if self.first_ns == 0 {
             self.first_ns = self.last_ns;
-            self.begun = ThreadUsage::now();
+            self.begun = ThreadUsage::counted();
         }
         self.payload_bytes += payload_bytes as u64;
     }
@@ -154,7 +154,7 @@ impl Counts<'_> {
     }
 
     fn into_report(self) -> RoleReport {
-        let used = ThreadUsage::now().since(&self.begun);
+        let used = ThreadUsage::counted().since(&self.begun);
         let interval_ns = self.last_ns - self.first_ns;
         let mut report = self.report;
         report.sent_count = self.sent_count;

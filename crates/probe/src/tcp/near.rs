@@ -38,7 +38,7 @@ impl Counts {
             latency: model::latency_histogram(),
             begun_ns,
             until_ns: begun_ns + task.duration.as_nanos() as u64,
-            begun: ThreadUsage::now(),
+            begun: ThreadUsage::counted(),
         }
     }
 
@@ -52,7 +52,7 @@ impl Counts {
                 received_count: self.answered_count,
                 payload_bytes: self.payload_bytes,
             },
-            cost: cost_of(&ThreadUsage::now().since(&self.begun)),
+            cost: cost_of(&ThreadUsage::counted().since(&self.begun)),
             wall_ns,
             ..RoleReport::default()
         };

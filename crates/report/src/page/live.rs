@@ -156,10 +156,8 @@ fn facts(proof: &LiveProof) -> Vec<(String, String)> {
         ("Forecast".to_owned(), forecast),
     ];
     if silent > 0 {
-        let text = format!(
-            "left out: {} without a request",
-            units::plural(u64::from(silent), "period")
-        );
+        let text =
+            format!("left out: {} without a request", units::plural(u64::from(silent), "period"));
         facts.push(("Silent".to_owned(), text));
     }
     facts

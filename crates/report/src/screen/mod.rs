@@ -207,23 +207,27 @@ fn char_columns(c: char) -> usize {
     if wide { 2 } else { 1 }
 }
 
+/// Cuts the end of a text, or the middle of a name, which others may begin with.
 fn clip(text: &str, room: usize, ascii: bool) -> String {
     if width(text) <= room {
         return text.into();
     }
-    let mut out = String::new();
+    let Some(room) = room.checked_sub(1) else { return String::new() };
+    let tail = if text.contains(' ') { 0 } else { room / 2 };
+    let end: String = fitting(text.chars().rev(), tail).chars().rev().collect();
+    let dots = if ascii { '~' } else { '…' };
+    format!("{}{dots}{end}", fitting(text.chars(), room - width(&end)))
+}
+
+/// Characters from the first on that fit.
+fn fitting(chars: impl Iterator<Item = char>, room: usize) -> String {
     let mut used = 0;
-    for c in text.chars() {
-        if used + char_columns(c) + 1 > room {
-            break;
-        }
-        used += char_columns(c);
-        out.push(c);
-    }
-    if room > 0 {
-        out.push(if ascii { '~' } else { '…' });
-    }
-    out
+    chars
+        .take_while(|c| {
+            used += char_columns(*c);
+            used <= room
+        })
+        .collect()
 }
 
 fn pad(text: &str, columns: usize, right: bool, ascii: bool) -> String {
