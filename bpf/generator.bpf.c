@@ -22,6 +22,7 @@ struct config {
 	__u32 length_count; /* 0: all frames have the template's length */
 	__u32 pid_namespace_device; /* namespace that numbers run.thread */
 	__u32 pid_namespace_inode;
+	__u32 into_loopback; /* as socket buffers that loopback receives, in place of the target */
 	__u16 lengths[LENGTHS_MAX]; /* taken in turn, at most the template's */
 };
 
@@ -142,6 +143,11 @@ int generator(struct xdp_md *ctx)
 	}
 	*sequence = bpf_htonl((__u32)run.attempted);
 	run.attempted++;
+	if (config.into_loopback) {
+		run.sent++;
+		run.last_ns = bpf_ktime_get_ns();
+		return XDP_PASS;
+	}
 	return bpf_redirect_map(&target, 0, 0);
 }
 

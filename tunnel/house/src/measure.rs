@@ -14,7 +14,7 @@ use tunnel::measure::{self, MeasureSpec, SIZES_BYTES, SizeReport};
 
 #[derive(Debug, Args)]
 pub(crate) struct MeasureArgs {
-    /// Switches of path tunnel joined by +, `baseline` for none, or `kernel` for the kernel's
+    /// Switches of path tunnel joined by +, `baseline` for none, or `kernel` or `kernel-gretap` for the kernel's
     /// forwarder without obstacles
     #[arg(short = 'f', long, value_name = "FORWARDER", default_value = "bypass+batch+prepend",
           value_parser = parse_forwarder)]
@@ -45,7 +45,7 @@ pub(crate) struct MeasureArgs {
 
 fn parse_forwarder(text: &str) -> Result<Arm, String> {
     match text {
-        "kernel" => return Ok(Arm::peer("kernel")),
+        "kernel" | "kernel-gretap" => return Ok(Arm::peer(text)),
         "baseline" => return Ok(Arm::baseline()),
         _ => {}
     }

@@ -8,23 +8,31 @@ use host::sysfs::Sysfs;
 use lab::Triple;
 use model::{Arm, Delivery, Measurement, NotEffective, Trap, total};
 
-use super::kernel::{BRIDGE, VXLAN};
+use super::kernel::{BRIDGE, GRETAP, VXLAN};
 use super::source::Sent;
 use super::user::UserReport;
 use crate::switches::Switch;
-use crate::topology::Limit;
-use crate::traffic::Way;
+use crate::topology::{Encapsulation, Limit};
+use crate::traffic::{Traffic, Way};
 use model::PathError;
 
-/// Counters of the interfaces in the middle that frames can be lost at.
-pub(super) struct Losses(Sysfs);
+/// Counters of the interfaces that frames can be lost at.
+pub(super) struct Losses {
+    middle: Sysfs,
+    /// Of a source that sends socket buffers; the generator knows the frames that it could not send.
+    near: Option<Sysfs>,
+}
 
 /// Their values, by direction and name.
 pub(super) type Lost = BTreeMap<(Way, &'static str), u64>;
 
 impl Losses {
-    pub(super) fn open(lab: &Triple) -> Result<Losses, PathError> {
-        Ok(Losses(Sysfs::of(&lab.middle.netns).map_err(PathError::part)?))
+    pub(super) fn open(lab: &Triple, traffic: &Traffic) -> Result<Losses, PathError> {
+        let near = traffic.has_hash.then(|| Sysfs::of(&lab.near.netns)).transpose();
+        Ok(Losses {
+            middle: Sysfs::of(&lab.middle.netns).map_err(PathError::part)?,
+            near: near.map_err(PathError::part)?,
+        })
     }
 
     /// Losses since the interfaces were created.
@@ -38,21 +46,33 @@ impl Losses {
             (Into, BRIDGE, "rx_dropped", "bridge_rx_dropped_count"),
             (Into, VXLAN, "tx_dropped", "vxlan_tx_dropped_count"),
             (Into, VXLAN, "tx_errors", "vxlan_tx_error_count"),
+            (Into, GRETAP, "tx_dropped", "gretap_tx_dropped_count"),
+            (Into, GRETAP, "tx_errors", "gretap_tx_error_count"),
             // The ring at the other end of the veth.
             (Into, underlay, "tx_dropped", "underlay_tx_dropped_count"),
             (OutOf, underlay, "rx_dropped", "underlay_rx_dropped_count"),
             (OutOf, VXLAN, "rx_dropped", "vxlan_rx_dropped_count"),
             (OutOf, VXLAN, "rx_errors", "vxlan_rx_error_count"),
+            (OutOf, GRETAP, "rx_dropped", "gretap_rx_dropped_count"),
+            (OutOf, GRETAP, "rx_errors", "gretap_rx_error_count"),
             (OutOf, port, "tx_dropped", "port_tx_dropped_count"),
         ];
         let counts = places.into_iter().filter_map(|(way, ifname, file, name)| {
-            let path = format!("class/net/{ifname}/statistics/{file}");
-            // The bridge and the device are there only while the kernel forwards.
-            let count = self.0.read(path).ok()?.trim().parse().ok()?;
-            Some(((way, name), count))
+            // The bridge and its device are there only while the kernel forwards.
+            Some(((way, name), statistic(&self.middle, ifname, file)?))
         });
-        counts.collect()
+        // The ring at the forwarder's end of the veth.
+        let source = self.near.as_ref().and_then(|near| {
+            let count = statistic(near, &lab.near.ifname, "tx_dropped")?;
+            Some(((Into, "source_tx_dropped_count"), count))
+        });
+        counts.chain(source).collect()
     }
+}
+
+fn statistic(sysfs: &Sysfs, ifname: &str, file: &str) -> Option<u64> {
+    let text = sysfs.read(format!("class/net/{ifname}/statistics/{file}")).ok()?;
+    text.trim().parse().ok()
 }
 
 /// Increase from `before` to `after`.
@@ -162,14 +182,38 @@ pub(super) fn enter_per_cpu(m: &mut Measurement) {
     }
 }
 
+/// Share of the CPU that forwarded the most frames.
+const BUSIEST: &str = "busiest_cpu_percent";
+
+/// Enters the frames of each CPU, and the share of the busiest.
+pub(super) fn enter_cpus(m: &mut Measurement, frames_by_cpu: &[u64]) {
+    let whole: u64 = frames_by_cpu.iter().sum();
+    let busiest = frames_by_cpu.iter().copied().max().unwrap_or(0);
+    if whole > 0 {
+        m.figures.insert(BUSIEST.into(), busiest as f64 * 100.0 / whole as f64);
+    }
+    for (cpu, count) in frames_by_cpu.iter().enumerate().filter(|(_, count)| **count > 0) {
+        m.counters.insert(format!("cpu_{cpu}_frame_count"), *count);
+    }
+}
+
 /// Enters the kernel as the forwarder, and the frames that its CPUs steered.
 ///
 /// - `steered_before`: interrupts of steering when the trial began, if they can be read.
-pub(super) fn enter_kernel(m: &mut Measurement, steered_before: Option<u64>, clock: &CpuClock) {
+pub(super) fn enter_kernel(
+    m: &mut Measurement,
+    encapsulation: Encapsulation,
+    steered_before: Option<u64>,
+    clock: &CpuClock,
+) {
     if let (Some(before), Some(after)) = (steered_before, clock.steering_interrupts()) {
         m.counters.insert(STEERED.into(), after.abs_diff(before));
     }
-    m.mode.insert("forwarder".into(), "bridge and VXLAN device of the kernel".into());
+    let device = match encapsulation {
+        Encapsulation::Vxlan => "VXLAN",
+        Encapsulation::Gretap { .. } => "gretap",
+    };
+    m.mode.insert("forwarder".into(), format!("bridge and {device} device of the kernel"));
 }
 
 /// Counter of the inter-processor interrupts by which CPUs hand steered frames over.
@@ -191,18 +235,29 @@ pub(super) fn not_effective(arm: &Arm, m: &Measurement) -> Vec<NotEffective> {
     let is_bypassed = arm.has(Switch::Bypass);
     let workers =
         (0..m.costs.len()).filter(|n| count(m, &format!("worker_{n}_frame_count")) > 0).count();
-    let is_unsteered = m.counters.get(STEERED) == Some(&0);
+    // Where the CPU of each frame is counted, no frame of another program can be mistaken for one of the lab.
+    let (is_unsteered, unsteered) = match m.figures.get(BUSIEST) {
+        Some(percent) => (*percent >= 100.0, "one CPU forwarded every frame"),
+        None => {
+            let handed = m.counters.get(STEERED);
+            (handed == Some(&0), "no CPU was handed a frame by another (softnet_stat)")
+        }
+    };
     let is_slow = count(m, FAST) + count(m, FAST_OUT) == 0;
+    let is_out_alone = !m.deliveries.contains_key(Way::Into.name());
     let is_single = count(m, "ticket_count") >= count(m, "admitted_count");
     let rules = [
         (Switch::Rps, is_bypassed, BYPASSED),
-        (Switch::Rps, is_unsteered, "no CPU was handed a frame by another (softnet_stat)"),
+        (Switch::Rps, is_unsteered && !is_bypassed, unsteered),
         (Switch::NoNetfilter, is_bypassed, BYPASSED),
         (Switch::NoCapture, is_bypassed, BYPASSED),
         (Switch::Batch, is_single, "no batch had more than one frame"),
         (Switch::Parallel, workers < 2, ONE_WORKER),
         (Switch::Ordered, workers < 2, ONE_WORKER),
         (Switch::InKernel, is_slow, "the XDP programs forwarded no frame"),
+        (Switch::FlowHash, is_bypassed, BYPASSED),
+        (Switch::FlowHash, is_unsteered && !is_bypassed, unsteered),
+        (Switch::Sequence, is_out_alone, "no frame went into the tunnel"),
     ];
     let idle = rules.into_iter().filter(|(switch, is_idle, _)| *is_idle && arm.has(*switch));
     idle.map(|(switch, _, why)| NotEffective::new(switch, why)).collect()
@@ -279,7 +334,8 @@ mod tests {
     #[test]
     fn each_switch_without_effect_is_named() {
         use Switch::{
-            Batch, Bypass, InKernel, NoCapture, NoNetfilter, Ordered, Parallel, Prepend, Rps,
+            Batch, Bypass, FlowHash, InKernel, NoCapture, NoNetfilter, Ordered, Parallel, Prepend,
+            Rps,
         };
         let busy = [
             ("admitted_count", 640),
@@ -300,6 +356,12 @@ mod tests {
         assert_eq!(named(&kernels, &[(STEERED, 0)]), "rps");
         // Cannot be read.
         assert_eq!(named(&kernels, &[]), "");
+        assert_eq!(named(&[FlowHash, Bypass], &busy), "flow-hash");
+        for (frames_by_cpu, idle) in [([1000, 0], 2), ([999, 1], 0)] {
+            let mut m = measured(&[(STEERED, 1)]);
+            enter_cpus(&mut m, &frames_by_cpu);
+            assert_eq!(not_effective(&Arm::with([Rps, FlowHash]), &m).len(), idle);
+        }
         let both = [Rps, NoNetfilter, NoCapture, Bypass];
         assert_eq!(named(&both, &busy), "rps no-netfilter no-capture");
     }
@@ -321,6 +383,17 @@ mod tests {
             assert_eq!(m.deliveries["return"].lost_count(), 0);
             assert_eq!(m.counters["missing_count"], missing_count);
         }
+    }
+
+    #[test]
+    fn share_of_the_busiest_cpu_is_of_all_frames() {
+        let mut m = measured(&[]);
+        enter_cpus(&mut m, &[0, 0]);
+        assert_eq!(m.figures.get("busiest_cpu_percent"), None);
+        enter_cpus(&mut m, &[300, 0, 100]);
+        assert_eq!(m.figures["busiest_cpu_percent"], 75.0);
+        assert_eq!((count(&m, "cpu_0_frame_count"), count(&m, "cpu_2_frame_count")), (300, 100));
+        assert!(!m.counters.contains_key("cpu_1_frame_count"));
     }
 
     #[test]

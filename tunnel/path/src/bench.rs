@@ -18,7 +18,7 @@ use crate::measure::Observed;
 use crate::measure::search::RateTrial;
 use crate::path::TunnelLoad;
 use crate::switches::{Switch, tuning, worker_count};
-use crate::topology::{Offloads, VXLAN_HEADERS_BYTES};
+use crate::topology::Offloads;
 use lab::{Meter, RunCause, settle};
 use model::PathError;
 
@@ -28,6 +28,8 @@ const FRAMES_MAX: f64 = 50_000_000.0;
 pub(crate) struct Bench {
     lab: Triple,
     arm: Arm,
+    /// Forwarder of an arm without bypass.
+    kernel: KernelSpec,
     cpus: Vec<usize>,
     clock: CpuClock,
 }
@@ -58,16 +60,17 @@ impl Bench {
                 return Err(PathError::Invalid { what: why, remedy });
             }
         }
-        if arm.kind == ArmKind::Peer && arm.name != "kernel" {
-            return Err(PathError::Invalid {
+        let kernel = match arm.kind {
+            ArmKind::Peer => KernelSpec::of_peer(&arm.name).ok_or_else(|| PathError::Invalid {
                 what: format!("{} is measured by prove alone", arm.name),
                 remedy: "give kernel, or switches such as bypass+batch+prepend".into(),
-            });
-        }
+            })?,
+            _ => KernelSpec::new(arm),
+        };
         let lab = crate::topology::build(Offloads::Off)?;
         let cpus = sys::affinity::allowed_cpus().map_err(PathError::part)?;
         let clock = CpuClock::open().map_err(PathError::part)?;
-        Ok(Bench { lab, arm: arm.clone(), cpus, clock })
+        Ok(Bench { lab, arm: arm.clone(), kernel, cpus, clock })
     }
 
     /// Sets the forwarder up, runs `body` for trials of one frame size, and removes it.
@@ -80,7 +83,9 @@ impl Bench {
         body: impl FnOnce(&mut RunTrial<'_>) -> Result<T, RunCause> + Send,
     ) -> Result<T, PathError> {
         let flow = SmallFlow::new(&self.lab, size_bytes)?;
-        let seen = flow.seen_behind(VXLAN_HEADERS_BYTES);
+        // That of our forwarder too.
+        let encapsulation = self.kernel.encapsulation;
+        let seen = flow.seen_behind(encapsulation.headers_bytes());
         let sink = Sink::open(&self.lab.far, &seen, Intake::Xdp)?;
         let workers =
             if self.arm.has(Switch::Bypass) { worker_count(&self.arm, self.cpus.len()) } else { 0 };
@@ -88,16 +93,13 @@ impl Bench {
         let source = BenchSource { flow, sink, cpus: &places.source, duration };
         if self.arm.has(Switch::Bypass) {
             let front = Front::new(&self.arm);
-            let spec = UserSpec::new(tuning(&self.arm), places.workers.clone(), front);
+            let spec =
+                UserSpec::new(tuning(&self.arm), encapsulation, places.workers.clone(), front);
             let ran = user::run(&self.lab, &spec, || self.with_source(&source, body));
             return ran.map(|(ran, _)| ran);
         }
-        let spec = match self.arm.kind {
-            ArmKind::Peer => KernelSpec::BEST,
-            _ => KernelSpec::new(&self.arm),
-        };
         let steer_to = self.arm.has(Switch::Rps).then_some(places.others.as_slice());
-        let forwarder = KernelForwarder::new(&self.lab, &spec, steer_to)?;
+        let forwarder = KernelForwarder::new(&self.lab, &self.kernel, steer_to)?;
         let ran = self.with_source(&source, body);
         drop(forwarder);
         ran

@@ -1,10 +1,10 @@
-//! The kernel's own forwarder: a bridge between the source's interface and a VXLAN device, with the
+//! The kernel's own forwarder: a bridge between the source's interface and a VXLAN or gretap device, with the
 //! obstacles that slow it down on a real host.
 
 use std::net::Ipv4Addr;
 use std::{fs, io};
 
-use host::net::{self, Hook, NetError, VxlanSpec};
+use host::net::{self, GretapSpec, Hook, NetError, VxlanSpec};
 use host::netns::Netns;
 use host::tune::{ScopedSettings, cpus_to_mask};
 use lab::{End, Triple};
@@ -12,17 +12,25 @@ use model::{Arm, PathError};
 use sys::packet::PacketRx;
 
 use crate::switches::Switch;
-use crate::topology::{FORWARDER_IP, SINK_IP, UNDERLAY_MTU, VNI};
+use crate::topology::{Encapsulation, FORWARDER_IP, SINK_IP, UNDERLAY_MTU, VNI};
 
 pub(super) const BRIDGE: &str = "wp-br";
 pub(super) const VXLAN: &str = "wp-vx";
+pub(super) const GRETAP: &str = "wp-gt";
+/// MTU of either device.
+const DEVICE_MTU: u32 = UNDERLAY_MTU - 50;
 const TABLE: &str = "wirepath";
 /// Empty chains at each of two hooks while `no-netfilter` is off.
 const EMPTY_CHAINS: u32 = 3;
 
-/// Obstacles of a host for the kernel's forwarder.
+/// Names of the peers without obstacles.
+pub(super) const PEER: &str = "kernel";
+pub(super) const PEER_GRETAP: &str = "kernel-gretap";
+
+/// The kernel's forwarder: its tunnel device, and the obstacles of a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct KernelSpec {
+    pub(super) encapsulation: Encapsulation,
     pub(super) has_netfilter: bool,
     pub(super) has_capture: bool,
 }
@@ -31,13 +39,28 @@ impl KernelSpec {
     /// By an arm's switches.
     pub(super) fn new(arm: &Arm) -> KernelSpec {
         KernelSpec {
+            encapsulation: Encapsulation::new(arm),
             has_netfilter: !arm.has(Switch::NoNetfilter),
             has_capture: !arm.has(Switch::NoCapture),
         }
     }
 
     /// No obstacles.
-    pub(super) const BEST: KernelSpec = KernelSpec { has_netfilter: false, has_capture: false };
+    pub(super) const BEST: KernelSpec = KernelSpec {
+        encapsulation: Encapsulation::Vxlan,
+        has_netfilter: false,
+        has_capture: false,
+    };
+
+    /// That of a peer; `None` for a peer that is another program.
+    pub(super) fn of_peer(name: &str) -> Option<KernelSpec> {
+        let gretap = Encapsulation::Gretap { has_sequence: false };
+        match name {
+            PEER => Some(KernelSpec::BEST),
+            PEER_GRETAP => Some(KernelSpec { encapsulation: gretap, ..KernelSpec::BEST }),
+            _ => None,
+        }
+    }
 }
 
 /// The kernel's forwarder in the middle of a lab; gone when dropped.
@@ -93,11 +116,22 @@ impl KernelForwarder {
     fn build(&mut self, lab: &Triple, spec: &KernelSpec) -> Result<(), NetError> {
         let bridge = net::create_bridge(BRIDGE)?;
         self.links.push(bridge);
-        let vxlan = net::create_vxlan(&device(FORWARDER_IP, SINK_IP, &lab.middle.far_if))?;
-        self.links.push(vxlan);
-        net::set_master(vxlan, Some(bridge))?;
+        let underlay = &lab.middle.far_if;
+        let device = match spec.encapsulation {
+            Encapsulation::Vxlan => net::create_vxlan(&vxlan(FORWARDER_IP, SINK_IP, underlay))?,
+            Encapsulation::Gretap { has_sequence } => net::create_gretap(&GretapSpec {
+                name: GRETAP,
+                local: FORWARDER_IP,
+                remote: SINK_IP,
+                has_sequence,
+                bound_to: Some(underlay.ifindex),
+                mtu_bytes: DEVICE_MTU,
+            })?,
+        };
+        self.links.push(device);
+        net::set_master(device, Some(bridge))?;
         net::set_master(lab.middle.near_if.ifindex, Some(bridge))?;
-        net::set_up(vxlan, true)?;
+        net::set_up(device, true)?;
         net::set_up(bridge, true)?;
         if spec.has_netfilter {
             net::create_empty_hooks(TABLE, &[Hook::Output, Hook::PostRouting], EMPTY_CHAINS)?;
@@ -108,7 +142,7 @@ impl KernelForwarder {
 }
 
 /// The VXLAN device at one end of the tunnel.
-pub(super) fn device(local: Ipv4Addr, remote: Ipv4Addr, bound_to: &End) -> VxlanSpec<'static> {
+pub(super) fn vxlan(local: Ipv4Addr, remote: Ipv4Addr, bound_to: &End) -> VxlanSpec<'static> {
     VxlanSpec {
         name: VXLAN,
         mac: None,
@@ -118,7 +152,7 @@ pub(super) fn device(local: Ipv4Addr, remote: Ipv4Addr, bound_to: &End) -> Vxlan
         port: wire::vxlan::PORT,
         bound_to: Some(bound_to.ifindex),
         tx_queues: 1,
-        mtu_bytes: UNDERLAY_MTU - 50,
+        mtu_bytes: DEVICE_MTU,
     }
 }
 
@@ -163,7 +197,7 @@ mod tests {
     fn bridged_packets_pass_the_hooks_of_ip_only_with_netfilter() {
         let _alone = testkit::alone();
         let lab = crate::topology::build(crate::topology::Offloads::Off).expect("a lab");
-        let obstacles = KernelSpec { has_netfilter: true, has_capture: false };
+        let obstacles = KernelSpec { has_netfilter: true, ..KernelSpec::BEST };
         for (spec, expected) in [(KernelSpec::BEST, "0"), (obstacles, "1"), (KernelSpec::BEST, "0")]
         {
             let _forwarder =

@@ -72,7 +72,14 @@ model::loads! {
             peers: &["kernel"],
             ..FLOOD
         },
-        }
+        MultiFlowHash {
+            what: "64 flows in socket buffers that have a hash, as those of a driver do; without flow-hash \
+                   the same one; steering goes to every CPU",
+            judged: JUDGED_CPUS,
+            peers: &["kernel"],
+            ..FLOOD
+        },
+    }
 }
 
 const FLOOD: LoadKind = LoadKind {
@@ -82,13 +89,14 @@ const FLOOD: LoadKind = LoadKind {
     size_bytes: 64,
     rate_pps: 0,
     trial: TRIAL,
-    peers: &["kernel", "testpmd", "testpmd-packet"],
+    peers: &["kernel", "testpmd", "testpmd-packet", "kernel-gretap"],
 };
 /// Inside our own forwarder.
 const AT_A_RATE: LoadKind =
     LoadKind { judged: JUDGED_AT_A_RATE, rate_pps: RATE_PPS, peers: &[], ..FLOOD };
 
 const JUDGED: &[&str] = &["received_pps", "cpu_ns_per_packet"];
+const JUDGED_CPUS: &[&str] = &["busiest_cpu_percent", "received_pps", "cpu_ns_per_packet"];
 /// CPU time per packet is not judged: source and workers wait by polling.
 const JUDGED_AT_A_RATE: &[&str] = &["received_pps"];
 /// A packet is not a measure: super-frames cross the forwarder.
@@ -108,7 +116,7 @@ impl TypedPath for TunnelPath {
     type Kind = TunnelLoad;
 
     const NAME: &'static str = "tunnel";
-    const WHAT: &'static str = "a forwarder into VXLAN: the kernel's, and one over AF_XDP that spreads a flow over workers";
+    const WHAT: &'static str = "a forwarder into VXLAN or GRETAP: the kernel's, and one over AF_XDP that spreads a flow over workers";
 
     fn ladder(&self, _load: &Load, kind: TunnelLoad) -> Vec<SwitchId> {
         let cpu_count = sys::affinity::allowed_cpus().map_or(1, |cpus| cpus.len());

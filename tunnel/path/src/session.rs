@@ -1,6 +1,7 @@
 //! The lab, kept from trial to trial, and one trial in it.
 
 use std::collections::HashMap;
+use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::thread;
@@ -9,6 +10,7 @@ use std::time::Duration;
 use host::cpu::CpuClock;
 use lab::{End, RunCause, Triple};
 use model::{Arm, ArmKind, Cost, Measurement, Throughput};
+use sys::bpf::Hasher;
 use sys::clock::monotonic_ns;
 use sys::thread::start;
 
@@ -20,7 +22,7 @@ use super::testpmd::Testpmd;
 use super::user::{self, Front, UserSpec};
 use crate::path::TunnelLoad;
 use crate::switches::{self, Switch, effective, worker_count};
-use crate::topology::{Extra, Limit, Offloads, VXLAN_HEADERS_BYTES};
+use crate::topology::{Encapsulation, Extra, Limit, Offloads};
 use crate::traffic::{Traffic, Way};
 use forward::forwarder::{PolicerSpec, Tuning, Work};
 use forward::qos::TokenBucket;
@@ -40,10 +42,12 @@ pub(crate) struct TunnelSession {
     load: Load,
     kind: TunnelLoad,
     extra: Extra,
-    ends_in_skbs: bool,
+    traffic: Traffic,
     cpus: Vec<usize>,
     clock: CpuClock,
     losses: Losses,
+    /// That of the flows.
+    encapsulation: Encapsulation,
     /// By direction.
     flows: Vec<Flow>,
     /// Rates of the sources, by arm and direction.
@@ -67,14 +71,11 @@ impl Places {
 /// How frames leave a forwarder.
 #[derive(Debug, Clone, Copy)]
 struct Leaving {
-    /// Outer headers that it puts in front of a frame, or takes away.
-    headers_bytes: usize,
+    /// Whose outer headers it puts in front of a frame, or takes away; `None` if it forwards frames as they are.
+    encapsulation: Option<Encapsulation>,
     /// As XDP frames, not as socket buffers.
     by_xdp: bool,
 }
-
-/// That of the forwarders that send socket buffers into the tunnel.
-const BY_SKB: Leaving = Leaving { headers_bytes: VXLAN_HEADERS_BYTES, by_xdp: false };
 
 /// One sample of the sinks.
 #[derive(Debug, Clone, Copy, Default)]
@@ -90,22 +91,21 @@ impl TunnelSession {
         let lab = crate::topology::build(Offloads::Off)?;
         let cpus = sys::affinity::allowed_cpus().map_err(PathError::part)?;
         let clock = CpuClock::open().map_err(PathError::part)?;
-        let losses = Losses::open(&lab)?;
         let traffic = Traffic::of(kind);
-        let ways = traffic.ways.iter();
-        let flows = ways
-            .map(|way| Flow::new(&lab, *way, &traffic, load.size_bytes))
-            .collect::<Result<_, _>>()?;
+        let losses = Losses::open(&lab, &traffic)?;
+        let encapsulation = Encapsulation::Vxlan;
+        let flows = flows(&lab, &traffic, load.size_bytes, encapsulation)?;
         let extra = Extra::of(kind);
         Ok(TunnelSession {
             lab,
             load: load.clone(),
             kind,
             extra,
-            ends_in_skbs: traffic.ends_in_skbs,
+            traffic,
             cpus,
             clock,
             losses,
+            encapsulation,
             flows,
             rates_pps: HashMap::new(),
         })
@@ -132,13 +132,14 @@ impl TunnelSession {
     fn user(&mut self, arm: &Arm) -> Result<Measurement, PathError> {
         let places = self.places(worker_count(arm, self.cpus.len()));
         let tuning = Tuning { work: Work::from_ns(self.extra.work_ns), ..switches::tuning(arm) };
-        let (policer, shaper) = self.limits();
+        let encapsulation = Encapsulation::new(arm);
+        let (policer, shaper) = self.limits(encapsulation);
         let workers = places.workers.clone();
         let front = Front::new(arm);
-        let leaving = Leaving { by_xdp: front == Front::Xdp, ..BY_SKB };
+        let leaving = Leaving { encapsulation: Some(encapsulation), by_xdp: front == Front::Xdp };
         let is_reloaded = self.extra.is_reloaded;
-        let spec = UserSpec { tuning, policer, shaper, workers, front, is_reloaded };
-        let mut m = self.measure(&arm.name, &places, leaving, |lab, body| {
+        let spec = UserSpec { tuning, encapsulation, policer, shaper, workers, front, is_reloaded };
+        let mut m = self.measure(arm, &places, leaving, |lab, body| {
             user::run(lab, &spec, body).map(|(ran, report)| (ran, Some(report)))
         })?;
         m.traps.extend(self.extra.limit.and_then(|limit| accounting::not_half(&m, limit)));
@@ -146,13 +147,14 @@ impl TunnelSession {
     }
 
     /// Buckets of the load's limit, which pass half of the offered frames.
-    fn limits(&self) -> (Option<PolicerSpec>, Option<TokenBucket>) {
+    fn limits(&self, encapsulation: Encapsulation) -> (Option<PolicerSpec>, Option<TokenBucket>) {
         let frame_bytes = self.frame_bytes_max();
         match self.extra.limit {
             None => (None, None),
             Some(Limit::Policer) => (Some(self.half_rate(frame_bytes)), None),
             Some(Limit::Shaper) => {
-                let outer_bytes = frame_bytes + VXLAN_HEADERS_BYTES + usize::from(user::WIRE_BYTES);
+                let headers_bytes = encapsulation.headers_bytes() + usize::from(user::WIRE_BYTES);
+                let outer_bytes = frame_bytes + headers_bytes;
                 let PolicerSpec { rate_bits_per_s, burst_bytes } = self.half_rate(outer_bytes);
                 (None, Some(TokenBucket::new(rate_bits_per_s, burst_bytes, monotonic_ns())))
             }
@@ -168,29 +170,32 @@ impl TunnelSession {
 
     fn kernel(&mut self, arm: &Arm, spec: &KernelSpec) -> Result<Measurement, PathError> {
         let mut places = self.places(0);
-        let others = places.others.clone();
+        // A hash has a choice only among several.
+        let others = if self.traffic.has_hash { &self.cpus } else { &places.others }.clone();
         if arm.has(Switch::Rps) {
             places.workers.push(others.clone());
         }
         let steer_to = arm.has(Switch::Rps).then_some(others.as_slice());
         let before = self.clock.steering_interrupts();
-        let mut m = self.measure(&arm.name, &places, BY_SKB, |lab, body| {
+        let leaving = Leaving { encapsulation: Some(spec.encapsulation), by_xdp: false };
+        let mut m = self.measure(arm, &places, leaving, |lab, body| {
             let forwarder = KernelForwarder::new(lab, spec, steer_to)?;
             let ran = body()?;
             drop(forwarder);
             Ok((ran, None))
         })?;
-        accounting::enter_kernel(&mut m, before, &self.clock);
+        accounting::enter_kernel(&mut m, spec.encapsulation, before, &self.clock);
         Ok(m)
     }
 
-    fn testpmd(&mut self, name: &str) -> Result<Measurement, PathError> {
+    fn testpmd(&mut self, arm: &Arm) -> Result<Measurement, PathError> {
+        let name = arm.name.as_str();
         let places = self.places(1);
         let cpus = places.others.clone();
         let (mut forwarding_ns, mut whole_ns, mut version) = (0, 0, None);
         // It forwards and does not tunnel.
-        let leaving = Leaving { headers_bytes: 0, ..BY_SKB };
-        let mut m = self.measure(name, &places, leaving, |lab, body| {
+        let leaving = Leaving { encapsulation: None, by_xdp: false };
+        let mut m = self.measure(arm, &places, leaving, |lab, body| {
             let mut forwarder = Testpmd::start(name, lab, &cpus)?;
             version = forwarder.version();
             let before_ns = forwarder.cpu_ns()?;
@@ -215,7 +220,7 @@ impl TunnelSession {
     /// - `forward`: sets the forwarder up, calls its argument, and removes the forwarder.
     fn measure(
         &mut self,
-        arm: &str,
+        arm: &Arm,
         places: &Places,
         leaving: Leaving,
         forward: impl FnOnce(
@@ -223,20 +228,24 @@ impl TunnelSession {
             &mut dyn FnMut() -> Result<SentRun, PathError>,
         ) -> Result<(SentRun, Option<user::UserReport>), PathError>,
     ) -> Result<Measurement, PathError> {
-        let Leaving { headers_bytes, by_xdp } = leaving;
-        let intake = if self.ends_in_skbs { Intake::Skb { polls: by_xdp } } else { Intake::Xdp };
-        let sinks = self.sinks(headers_bytes, intake)?;
-        let hints = self.rates_pps.get(arm).cloned().unwrap_or_default();
+        let Leaving { encapsulation, by_xdp } = leaving;
+        self.encapsulate(encapsulation.unwrap_or(Encapsulation::Vxlan))?;
+        let intake =
+            if self.traffic.ends_in_skbs { Intake::Skb { polls: by_xdp } } else { Intake::Xdp };
+        let sinks = self.sinks(encapsulation, intake)?;
+        let _hasher = self.traffic.has_hash.then(|| self.hasher(arm)).transpose()?;
+        let hints = self.rates_pps.get(&arm.name).cloned().unwrap_or_default();
         let meter = Meter::start(&self.clock, &places.used())?;
         let (ran, user) =
-            forward(&self.lab, &mut || self.send(&sinks, headers_bytes, &places.source, &hints))?;
+            forward(&self.lab, &mut || self.send(&sinks, encapsulation, &places.source, &hints))?;
         let used = meter.stop()?;
         let SentRun { sent, looks, lost } = ran;
-        self.rates_pps.insert(arm.to_owned(), sent.iter().map(|sent| sent.rate_pps).collect());
+        self.rates_pps.insert(arm.name.clone(), sent.iter().map(|sent| sent.rate_pps).collect());
         let wall_ns = sent.iter().map(|sent| sent.sending_ns).max().unwrap_or(0).max(1);
         let mut m = Measurement { wall_ns, ..Measurement::default() };
         m.throughput = Some(throughput(&looks, &sent));
         m.mode.insert("sink".into(), intake.name().into());
+        m.mode.extend(encapsulation.map(|it| ("tunnel".to_owned(), it.name().to_owned())));
         let mut streams = Vec::with_capacity(sent.len());
         for ((flow, sink), sent) in self.flows.iter().zip(&sinks).zip(sent) {
             let arrived = sink.counts()?;
@@ -252,16 +261,44 @@ impl TunnelSession {
             streams.push(Stream { way: flow.way, sent, arrived });
         }
         accounting::enter(&mut m, Counted { streams, lost, user });
+        if self.traffic.has_hash {
+            for sink in &sinks {
+                accounting::enter_cpus(&mut m, &sink.frames_by_cpu()?);
+            }
+        }
         used.account(&mut m);
         Ok(m)
     }
 
+    /// Makes the flows those of an encapsulation.
+    fn encapsulate(&mut self, encapsulation: Encapsulation) -> Result<(), PathError> {
+        if self.encapsulation != encapsulation {
+            self.flows = flows(&self.lab, &self.traffic, self.load.size_bytes, encapsulation)?;
+            self.encapsulation = encapsulation;
+        }
+        Ok(())
+    }
+
+    /// Sends the frames of loopback to the forwarder, with the hash that an arm has them have.
+    fn hasher(&self, arm: &Arm) -> Result<Hasher, PathError> {
+        const LOOPBACK: u32 = 1;
+        let near = &self.lab.near;
+        let is_constant = arm.kind != ArmKind::Peer && !arm.has(Switch::FlowHash);
+        let constant = is_constant.then_some(NonZeroU32::MIN);
+        let attached = near.run(|| Hasher::attach(LOOPBACK, near.ifindex, constant));
+        attached.map_err(PathError::part)?.map_err(PathError::part)
+    }
+
     /// Sinks of the flows.
-    fn sinks(&self, headers_bytes: usize, intake: Intake) -> Result<Vec<Sink>, PathError> {
+    fn sinks(
+        &self,
+        encapsulation: Option<Encapsulation>,
+        intake: Intake,
+    ) -> Result<Vec<Sink>, PathError> {
         let opened = self.flows.iter().map(|flow| {
-            let mut spec = flow.seen_behind(headers_bytes);
+            let mut spec = flow.seen_behind(encapsulation);
             if self.extra.is_reloaded {
-                spec.heads = Some(user::heads(&self.lab, flow.frame())?);
+                spec.heads = Some(user::heads(&self.lab, self.encapsulation, flow.frame())?);
             }
             Sink::open(self.ends(flow.way).1, &spec, intake)
         });
@@ -315,7 +352,7 @@ impl TunnelSession {
     fn send(
         &self,
         sinks: &[Sink],
-        headers_bytes: usize,
+        encapsulation: Option<Encapsulation>,
         cpus: &[usize],
         hints: &[f64],
     ) -> Result<SentRun, PathError> {
@@ -332,7 +369,7 @@ impl TunnelSession {
                     for (flow, sink) in self.flows.iter().zip(sinks) {
                         let arrived = sink.counts()?;
                         look.frames += arrived.frames;
-                        look.payload_bytes += flow.payload_bytes_sum(&arrived, headers_bytes);
+                        look.payload_bytes += flow.payload_bytes_sum(&arrived, encapsulation);
                     }
                     looks.push(SinkSample { at_ns: monotonic_ns(), ..look });
                     received_count.store(look.frames, Ordering::Relaxed);
@@ -349,6 +386,17 @@ impl TunnelSession {
         let lost = accounting::since(&before, &self.losses.now(&self.lab));
         Ok(SentRun { sent, looks, lost })
     }
+}
+
+/// The flows of a load.
+fn flows(
+    lab: &Triple,
+    traffic: &Traffic,
+    size_bytes: usize,
+    encapsulation: Encapsulation,
+) -> Result<Vec<Flow>, PathError> {
+    let ways = traffic.ways.iter();
+    ways.map(|way| Flow::new(lab, *way, traffic, size_bytes, encapsulation)).collect()
 }
 
 /// The source represents another host: it has its own CPU if there is more than one.
@@ -399,9 +447,11 @@ fn throughput(looks: &[SinkSample], sent: &[Sent]) -> Throughput {
 
 impl Session for TunnelSession {
     fn trial(&mut self, arm: &Arm) -> Result<Measurement, PathError> {
-        let mut m = match (arm.kind, arm.name.as_str()) {
-            (ArmKind::Peer, "kernel") => self.kernel(arm, &KernelSpec::BEST),
-            (ArmKind::Peer, name) => self.testpmd(name),
+        let mut m = match arm.kind {
+            ArmKind::Peer => match KernelSpec::of_peer(&arm.name) {
+                Some(spec) => self.kernel(arm, &spec),
+                None => self.testpmd(arm),
+            },
             _ => self.variant(arm),
         }?;
         accounting::enter_per_cpu(&mut m);
@@ -410,7 +460,7 @@ impl Session for TunnelSession {
 
     fn nic(&self) -> String {
         let up_to = if self.load.size_bytes == 0 { "up to " } else { "" };
-        let sink = if self.ends_in_skbs {
+        let sink = if self.traffic.ends_in_skbs {
             "tcx, of every frame a socket buffer, GRO on behind in-kernel alone"
         } else {
             "native XDP, which builds no socket buffers"

@@ -66,6 +66,11 @@ impl Sink {
         self.0.counts().map_err(PathError::part)
     }
 
+    /// Arrivals so far, by the CPU of the program.
+    pub(super) fn frames_by_cpu(&self) -> Result<Vec<u64>, PathError> {
+        self.0.frames_by_cpu().map_err(PathError::part)
+    }
+
     /// Waits until `whole` frames have arrived or no more arrive.
     pub(super) fn drain(&self, whole: u64) -> Result<(), PathError> {
         let begun = Instant::now();

@@ -15,7 +15,7 @@ use forward::encap::{Encap, Mark, PacketPlace};
 use lab::{RunCause, cost_of, local, settle};
 use model::PathError;
 
-use crate::topology::{FORWARDER_IP, SINK_IP, VXLAN_HEADERS_BYTES, tunnel, underlay};
+use crate::topology::{Encapsulation, FORWARDER_IP, SINK_IP};
 use crate::traffic::{Traffic, Way};
 
 /// UDP ports of the flow, of the first one if there are several.
@@ -41,6 +41,8 @@ pub(super) struct Flow {
     frame: Vec<u8>,
     /// Offset of the sequence number.
     sequence_at: usize,
+    /// Outer headers of the frame.
+    outer_bytes: usize,
     /// The probe's session, just before it.
     session: u32,
     marks: GeneratorMarks,
@@ -66,11 +68,13 @@ pub(super) struct Sent {
 
 impl Flow {
     /// - `size_bytes`: UDP payload, at least the probe's header; 0 if the traffic has its own lengths.
+    /// - `encapsulation`: of frames that come out of the tunnel.
     pub(super) fn new(
         lab: &Triple,
         way: Way,
         traffic: &Traffic,
         size_bytes: usize,
+        encapsulation: Encapsulation,
     ) -> Result<Flow, PathError> {
         let session = monotonic_ns() as u32 | 1;
         let payload_bytes = traffic.payload_bytes_max(size_bytes);
@@ -90,12 +94,15 @@ impl Flow {
             debug_assert!(written.is_ok());
         });
         let mut sequence_at = payload.start + SEQUENCE_OFFSET;
+        let mut outer_bytes = 0;
         if way == Way::OutOf {
-            let tunnel = tunnel(SINK_IP, FORWARDER_IP);
-            let outer = underlay(&tunnel, lab.far.mac, lab.middle.far_if.mac);
+            let encapsulation = encapsulation.of_source();
+            let tunnel = encapsulation.tunnel(SINK_IP, FORWARDER_IP);
+            let outer = encapsulation.underlay(&tunnel, lab.far.mac, lab.middle.far_if.mac);
             let encap = Encap::new(tunnel, outer).map_err(PathError::part)?;
-            frame = encapsulated(&encap, &frame, 1)?;
-            sequence_at += VXLAN_HEADERS_BYTES;
+            outer_bytes = encapsulation.headers_bytes();
+            frame = encapsulated(&encap, outer_bytes, &frame, 1)?;
+            sequence_at += outer_bytes;
         }
         let flows = (traffic.flow_count > 1).then(|| Flows {
             count: traffic.flow_count,
@@ -105,18 +112,16 @@ impl Flow {
         let marks = GeneratorMarks {
             flows,
             lengths: traffic.lengths.to_vec(),
+            into_loopback: traffic.has_hash,
             ..GeneratorMarks::default()
         };
         let payload_bytes = traffic.lengths.is_empty().then_some(payload_bytes);
-        Ok(Flow { way, frame, sequence_at, session, marks, payload_bytes })
+        Ok(Flow { way, frame, sequence_at, outer_bytes, session, marks, payload_bytes })
     }
 
     /// Bytes of the longest inner frame from its Ethernet header on.
     pub(super) fn frame_bytes(&self) -> usize {
-        match self.way {
-            Way::Into => self.frame.len(),
-            Way::OutOf => self.frame.len() - VXLAN_HEADERS_BYTES,
-        }
+        self.frame.len() - self.outer_bytes
     }
 
     /// A frame as the source sends it.
@@ -126,9 +131,10 @@ impl Flow {
 
     /// Specification of its sink.
     ///
-    /// - `headers_bytes`: outer headers that the forwarder adds or takes away.
-    pub(super) fn seen_behind(&self, headers_bytes: usize) -> DropSpec {
-        let at = self.sequence_at_sink(headers_bytes);
+    /// - `encapsulation`: whose outer headers the forwarder adds or takes away; `None` if it forwards frames as they
+    ///   are.
+    pub(super) fn seen_behind(&self, encapsulation: Option<Encapsulation>) -> DropSpec {
+        let at = self.sequence_at_sink(encapsulation);
         DropSpec {
             sequence_offset: Some(at),
             tag: self.session,
@@ -137,19 +143,24 @@ impl Flow {
         }
     }
 
-    fn sequence_at_sink(&self, headers_bytes: usize) -> usize {
-        match self.way {
-            Way::Into => self.sequence_at + headers_bytes,
-            Way::OutOf => self.sequence_at - headers_bytes,
+    fn sequence_at_sink(&self, encapsulation: Option<Encapsulation>) -> usize {
+        match (self.way, encapsulation) {
+            (_, None) => self.sequence_at,
+            (Way::Into, Some(encapsulation)) => self.sequence_at + encapsulation.headers_bytes(),
+            (Way::OutOf, Some(_)) => self.sequence_at - self.outer_bytes,
         }
     }
 
     /// UDP payload of the frames that a sink has counted.
-    pub(super) fn payload_bytes_sum(&self, arrived: &DropCounts, headers_bytes: usize) -> u64 {
+    pub(super) fn payload_bytes_sum(
+        &self,
+        arrived: &DropCounts,
+        encapsulation: Option<Encapsulation>,
+    ) -> u64 {
         match self.payload_bytes {
             Some(bytes) => arrived.frames * bytes as u64,
             None => {
-                let headers_bytes = self.sequence_at_sink(headers_bytes) - SEQUENCE_OFFSET;
+                let headers_bytes = self.sequence_at_sink(encapsulation) - SEQUENCE_OFFSET;
                 arrived.bytes.saturating_sub(arrived.frames * headers_bytes as u64)
             }
         }
@@ -211,14 +222,17 @@ impl Source {
 }
 
 /// A frame in a tunnel's headers.
+///
+/// - `headers_bytes`: theirs.
 pub(super) fn encapsulated(
     encap: &Encap,
+    headers_bytes: usize,
     inner: &[u8],
     flow_hash: u32,
 ) -> Result<Vec<u8>, PathError> {
-    let mut frame = vec![0; VXLAN_HEADERS_BYTES];
+    let mut frame = vec![0; headers_bytes];
     frame.extend_from_slice(inner);
-    let place = PacketPlace { at: VXLAN_HEADERS_BYTES, len: inner.len() };
+    let place = PacketPlace { at: headers_bytes, len: inner.len() };
     encap
         .prepend(&mut frame, place, Mark { flow_hash, sequence: 0 })
         .map_err(|reason| PathError::at("source", format!("a frame does not fit: {reason:?}")))?;

@@ -23,7 +23,7 @@ use crate::kernel::{self, KernelForwarder, KernelSpec};
 use crate::session::{Places, thread_places};
 use crate::sink::{SILENCE_GRACE, SILENCE_TIMEOUT};
 use crate::switches::{Switch, tuning, worker_count};
-use crate::topology::{self, FORWARDER_IP, Offloads, PREFIX, SINK_IP};
+use crate::topology::{self, Encapsulation, FORWARDER_IP, Offloads, PREFIX, SINK_IP};
 use crate::user::{self, Front, UserSpec};
 
 /// The inner network: the source's interface, and the VXLAN device at the far end.
@@ -135,14 +135,15 @@ impl StreamSession {
         let forwarder = KernelForwarder::new(&self.lab, spec, steer_to)?;
         let steered_before = self.clock.steering_interrupts();
         let mut m = self.measure(&places)?;
-        accounting::enter_kernel(&mut m, steered_before, &self.clock);
+        accounting::enter_kernel(&mut m, Encapsulation::Vxlan, steered_before, &self.clock);
         drop(forwarder);
         Ok(m)
     }
 
     fn user(&self, arm: &Arm) -> Result<Measurement, PathError> {
         let places = thread_places(&self.cpus, worker_count(arm, self.cpus.len()));
-        let spec = UserSpec::new(tuning(arm), places.workers.clone(), Front::Tcx);
+        let spec =
+            UserSpec::new(tuning(arm), Encapsulation::Vxlan, places.workers.clone(), Front::Tcx);
         let (mut m, report) = user::run(&self.lab, &spec, || self.measure(&places))?;
         accounting::enter_user(&mut m, report);
         Ok(m)
@@ -177,7 +178,7 @@ fn end_tunnel(lab: &Triple) -> Result<(), PathError> {
     let ended = far.run(|| {
         net::add_address(far.ifindex, SINK_IP, PREFIX)?;
         net::set_neighbour(far.ifindex, FORWARDER_IP, lab.middle.far_if.mac)?;
-        let device = kernel::device(SINK_IP, FORWARDER_IP, far);
+        let device = kernel::vxlan(SINK_IP, FORWARDER_IP, far);
         let device = VxlanSpec { mac: Some(DEVICE_MAC), mtu_bytes: INNER_MTU, ..device };
         let ifindex = net::create_vxlan(&device)?;
         net::set_up(ifindex, true)?;

@@ -7,7 +7,7 @@ use model::{Arm, ArmKind, PathLoad, Support};
 
 use crate::path::TunnelLoad;
 use crate::switches::{self, Switch, effective};
-use crate::topology::{Extra, Offloads, build};
+use crate::topology::{Encapsulation, Extra, Offloads, build};
 use crate::user::Front;
 use crate::{kernel, testpmd, user};
 
@@ -16,6 +16,7 @@ struct Capabilities {
     lab: Result<(), String>,
     kernel: Result<(), String>,
     netfilter: Result<(), String>,
+    gretap: Result<(), String>,
     user: Result<(), String>,
     in_kernel: Result<(), String>,
     tcx: Result<(), String>,
@@ -24,6 +25,7 @@ struct Capabilities {
 
 /// The need of the kernel's forwarder.
 const KERNEL: &str = "the kernel's VXLAN device and bridge";
+const KERNEL_GRETAP: &str = "the kernel's gretap device";
 
 static TRIED: OnceLock<Capabilities> = OnceLock::new();
 
@@ -33,17 +35,20 @@ fn tried() -> &'static Capabilities {
         match build(Offloads::Off) {
             Err(error) => {
                 let why = host::text::chain(&error);
-                let [lab, kernel, netfilter, user, in_kernel, tcx] =
-                    [(); 6].map(|()| Err(why.clone()));
-                Capabilities { lab, kernel, netfilter, user, in_kernel, tcx, cpus }
+                let [lab, kernel, netfilter, gretap, user, in_kernel, tcx] =
+                    [(); 7].map(|()| Err(why.clone()));
+                Capabilities { lab, kernel, netfilter, gretap, user, in_kernel, tcx, cpus }
             }
             Ok(lab) => {
                 let best = kernel::KernelSpec::BEST;
                 let filtered = kernel::KernelSpec { has_netfilter: true, ..best };
+                let gretap = Encapsulation::Gretap { has_sequence: false };
+                let gretap = kernel::KernelSpec { encapsulation: gretap, ..best };
                 Capabilities {
                     lab: Ok(()),
                     kernel: kernel::try_kernel(&lab, &best),
                     netfilter: kernel::try_kernel(&lab, &filtered),
+                    gretap: kernel::try_kernel(&lab, &gretap).map_err(of_module),
                     user: user::try_user(&lab, Front::Workers),
                     in_kernel: user::try_user(&lab, Front::Xdp),
                     tcx: user::try_user(&lab, Front::Tcx),
@@ -68,7 +73,10 @@ pub(super) fn support(arm: &Arm, load: TunnelLoad) -> Support {
     }
     if arm.kind == ArmKind::Peer {
         return match arm.name.as_str() {
-            "kernel" => kernel_support(load, tried),
+            kernel::PEER => kernel_support(load, tried),
+            kernel::PEER_GRETAP if load.kind().peers.contains(&kernel::PEER_GRETAP) => {
+                missing(KERNEL_GRETAP, &tried.gretap).unwrap_or(Support::Yes)
+            }
             name => testpmd::support(name, load),
         };
     }
@@ -85,6 +93,16 @@ pub(super) fn support(arm: &Arm, load: TunnelLoad) -> Support {
              in-kernel, or take arms without bypass",
         );
     }
+    if has_offloads && arm.has(Switch::Gretap) {
+        return Support::Refused {
+            why: format!(
+                "load {load} ends in the kernel's VXLAN device; without gretap, or take load flood"
+            ),
+        };
+    }
+    if let Some(why) = switches::without_hash(arm, load) {
+        return Support::Refused { why };
+    }
     let arm = &effective(arm, load);
     if let Some(why) = switches::contradiction(arm) {
         return Support::Refused { why };
@@ -94,7 +112,10 @@ pub(super) fn support(arm: &Arm, load: TunnelLoad) -> Support {
     }
     let mut needs = Vec::new();
     if !arm.has(Switch::Bypass) {
-        needs.push((KERNEL, &tried.kernel));
+        needs.push(match Encapsulation::new(arm) {
+            Encapsulation::Vxlan => (KERNEL, &tried.kernel),
+            Encapsulation::Gretap { .. } => (KERNEL_GRETAP, &tried.gretap),
+        });
         if !arm.has(Switch::NoNetfilter) {
             needs.push(("nftables in the kernel", &tried.netfilter));
         }
@@ -132,6 +153,11 @@ fn kernel_support(load: TunnelLoad, tried: &Capabilities) -> Support {
              arms with bypass, or take load flood"
         ),
     }
+}
+
+/// The reason of a gretap device that cannot be made, with the remedy.
+fn of_module(why: String) -> String {
+    format!("the module ip_gre, or bypass for our own forwarder ({why})")
 }
 
 /// The need that is not there, with the reason.

@@ -7,6 +7,7 @@ use forward::order::BATCH_FRAMES_MAX;
 
 use crate::path::TunnelLoad;
 use crate::topology::{Extra, Limit, Offloads};
+use crate::traffic::Traffic;
 
 /// Workers of `parallel` at most.
 const WORKERS_MAX: usize = 4;
@@ -68,6 +69,24 @@ model::switches! {
             needs: "bypass; native XDP and type information of the kernel (BTF), or Linux 6.6",
             source: "kernel documentation, bpf/redirect.rst",
         },
+        Gretap {
+            effect: "the tunnel is GRETAP, with 38 bytes of outer headers; off, VXLAN, with 50",
+            scope: Process,
+            needs: "without bypass the kernel's module ip_gre; not load tcp",
+            source: "RFC 2784 and RFC 1701",
+        },
+        Sequence {
+            effect: "each packet of the tunnel has a number; off, none has",
+            scope: Process,
+            needs: "gretap; no effect on frames out of the tunnel; beside in-kernel the workers take every frame",
+            source: "RFC 2890",
+        },
+        FlowHash {
+            effect: "each flow has its own hash; off, every frame has the hash 1, as of a driver that sets a constant",
+            scope: Interface,
+            needs: "load multi-flow-hash, and rps, without which no hash chooses a CPU; no effect under bypass",
+            source: "bpf-helpers(7), bpf_set_hash; kernel documentation, networking/scaling.rst, RPS",
+        },
     }
 }
 
@@ -89,8 +108,15 @@ pub(super) fn tuning(arm: &Arm) -> Tuning {
 pub(super) fn ladder(load: TunnelLoad, cpu_count: usize) -> Vec<Switch> {
     let is_own_work = !Extra::of(load).is_none();
     let is_of_sockets = Offloads::of(load) == Offloads::Default;
-    let switches = Switch::ALL.iter().copied().filter(|switch| match switch {
+    let mut switches = Switch::ALL.to_vec();
+    // Steering needs the hash: its rung is the next one.
+    switches.retain(|switch| *switch != Switch::FlowHash);
+    if Traffic::of(load).has_hash {
+        switches.insert(1, Switch::FlowHash);
+    }
+    switches.retain(|switch| match switch {
         Switch::Rps => cpu_count >= 2 && !is_own_work,
+        Switch::FlowHash => cpu_count >= 2,
         Switch::NoNetfilter | Switch::NoCapture => !is_own_work,
         Switch::Parallel | Switch::Ordered => cpu_count >= 2 && !is_of_sockets,
         // The first rung of our forwarder cannot carry what sockets leave unfinished.
@@ -99,8 +125,10 @@ pub(super) fn ladder(load: TunnelLoad, cpu_count: usize) -> Vec<Switch> {
         Switch::InKernel => {
             !is_of_sockets && only_slow(&Arm::with([Switch::InKernel]), load).is_none()
         }
+        // Another tunnel is no remedy: gretap+ladder has the same rungs in it.
+        Switch::Gretap | Switch::Sequence => false,
     });
-    switches.collect()
+    switches
 }
 
 /// The arm with the switches that its load implies.
@@ -121,7 +149,10 @@ pub(super) fn worker_count(arm: &Arm, cpus: usize) -> usize {
 /// ask for instead. `bypass` beside switches of that forwarder may be said again.
 pub(super) fn misplaced(arm: &Arm, load: TunnelLoad) -> Option<String> {
     let on = Switch::ALL.iter().copied().filter(|switch| arm.has(*switch));
-    let (own, others): (Vec<Switch>, Vec<Switch>) = on.partition(|switch| OWN.contains(switch));
+    let acts = |switch: &Switch| {
+        OWN.contains(switch) || matches!(switch, Switch::Gretap | Switch::Sequence)
+    };
+    let (own, others): (Vec<Switch>, Vec<Switch>) = on.partition(acts);
     let is_said_again = others == [Switch::Bypass] && !own.is_empty();
     let other = others.iter().find(|switch| **switch != Switch::Bypass).or(others.first())?;
     let instead = if own.is_empty() {
@@ -135,6 +166,13 @@ pub(super) fn misplaced(arm: &Arm, load: TunnelLoad) -> Option<String> {
              changes nothing; take {instead}; for a second worker give --arms \
              batch+prepend,batch+prepend+parallel+ordered"
         )
+    })
+}
+
+/// Why an arm says nothing under a load whose frames have no hash of a driver, if so.
+pub(super) fn without_hash(arm: &Arm, load: TunnelLoad) -> Option<String> {
+    (arm.has(Switch::FlowHash) && !Traffic::of(load).has_hash).then(|| {
+        format!("frames of load {load} have no hash of a driver; take load multi-flow-hash")
     })
 }
 
@@ -158,6 +196,9 @@ pub(super) fn contradiction(arm: &Arm) -> Option<String> {
             "{id} is a property of our own forwarder and means nothing without bypass; try \
              bypass+{id}"
         ));
+    }
+    if arm.has(Switch::Sequence) && !arm.has(Switch::Gretap) {
+        return Some("VXLAN has no sequence numbers; try gretap+sequence".to_owned());
     }
     (arm.has(Switch::Ordered) && !arm.has(Switch::Parallel)).then(|| {
         "one worker keeps the order whatever it does; try bypass+parallel+ordered".to_owned()
@@ -188,6 +229,9 @@ mod tests {
             assert!(contradiction(&Arm::with([id])).unwrap().contains("bypass+"), "{id}");
         }
         assert!(contradiction(&Arm::with([Switch::Bypass, Switch::Ordered])).is_some());
+        let unnumbered = contradiction(&Arm::with([Switch::Sequence]));
+        assert!(unnumbered.unwrap().contains("gretap+sequence"));
+        assert!(contradiction(&Arm::with([Switch::Gretap, Switch::Sequence])).is_none());
         assert!(
             contradiction(&Arm::with([Switch::Bypass, Switch::Parallel, Switch::Ordered]))
                 .is_none()
@@ -202,7 +246,14 @@ mod tests {
     #[test]
     fn under_a_load_of_extra_work_arms_that_change_nothing_are_refused_with_what_to_take() {
         use Switch::{Batch, Bypass, Ordered, Parallel, Prepend, Rps};
-        for fine in [&[][..], &[Batch], &[Bypass, Batch], &[Batch, Parallel, Ordered]] {
+        use Switch::{Gretap, Sequence};
+        for fine in [
+            &[][..],
+            &[Batch],
+            &[Bypass, Batch],
+            &[Batch, Parallel, Ordered],
+            &[Bypass, Gretap, Sequence],
+        ] {
             assert_eq!(refusal(fine), None, "{fine:?}");
         }
         assert!(refusal(&[Bypass]).unwrap().contains("take switches that do: batch, prepend"));
@@ -224,9 +275,13 @@ mod tests {
                     let rung = effective(&rung, load);
                     assert_eq!(contradiction(&rung), None, "{load} {}", rung.name);
                     assert_eq!(only_slow(&rung, load), None, "{load} {}", rung.name);
+                    assert_eq!(without_hash(&rung, load), None, "{load} {}", rung.name);
                 }
             }
         }
-        assert_eq!(ladder(TunnelLoad::Flood, 2), Switch::ALL);
+        let remedies = Switch::ALL.split_last_chunk::<3>().unwrap().0;
+        assert_eq!(ladder(TunnelLoad::Flood, 2), remedies);
+        let of_hash = ladder(TunnelLoad::MultiFlowHash, 2);
+        assert_eq!(of_hash[..3], [Switch::Rps, Switch::FlowHash, Switch::NoNetfilter]);
     }
 }

@@ -1,13 +1,14 @@
-//! Trials of the tunnel: a source, a forwarder that puts its flow into a VXLAN tunnel, and a
-//! sink at the tunnel's other end, in three namespaces.
+//! Trials of the tunnel: a source, a forwarder that puts its flow into a tunnel, and a sink at the
+//! tunnel's other end, in three namespaces.
 
 use std::net::Ipv4Addr;
 
 use forward::spec::{Carrier, Outer, Tunnel};
 use host::net;
 use lab::{PairSpec, Triple};
-use model::PathError;
+use model::{Arm, PathError};
 
+use crate::Switch;
 use crate::path::TunnelLoad;
 
 /// The tunnel's ends, and its network.
@@ -17,8 +18,6 @@ pub(crate) const PREFIX: u8 = 24;
 pub(crate) const VNI: u32 = 42;
 /// Inner packets of 1500 bytes fit with their outer headers.
 pub(crate) const UNDERLAY_MTU: u32 = 1600;
-/// Outer headers of VXLAN over IPv4 with their Ethernet header.
-pub(crate) const VXLAN_HEADERS_BYTES: usize = 50;
 /// Largest UDP payload whose packet is within 1500 bytes.
 pub(super) const PAYLOAD_BYTES_MAX: usize = 1472;
 
@@ -96,12 +95,70 @@ fn prepare(lab: &Triple) -> Result<(), PathError> {
     prepared.map_err(PathError::part)?.map_err(PathError::part)
 }
 
-/// The tunnel from one end to the other.
-pub(crate) fn tunnel(local: Ipv4Addr, remote: Ipv4Addr) -> Tunnel {
-    Tunnel { local: local.into(), remote: remote.into(), carrier: Carrier::Vxlan { vni: VNI } }
+/// Encapsulation of the lab's tunnel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Encapsulation {
+    Vxlan,
+    /// Without a key.
+    Gretap {
+        has_sequence: bool,
+    },
 }
 
-/// Its outer headers on the lab's underlay.
-pub(crate) fn underlay(tunnel: &Tunnel, from: [u8; 6], to: [u8; 6]) -> Outer {
-    Outer { mtu_bytes: UNDERLAY_MTU as u16, ..Outer::suggested(tunnel, from, to) }
+impl Encapsulation {
+    /// By an arm's switches.
+    pub(crate) fn new(arm: &Arm) -> Encapsulation {
+        if arm.has(Switch::Gretap) {
+            Encapsulation::Gretap { has_sequence: arm.has(Switch::Sequence) }
+        } else {
+            Encapsulation::Vxlan
+        }
+    }
+
+    /// That of the lab's source, when it is at the tunnel's other end: its frames differ in the probe's
+    /// number alone, so it has no sequence numbers of GRE.
+    pub(crate) fn of_source(self) -> Encapsulation {
+        match self {
+            Encapsulation::Vxlan => self,
+            Encapsulation::Gretap { .. } => Encapsulation::Gretap { has_sequence: false },
+        }
+    }
+
+    /// Outer headers over IPv4, with their Ethernet header.
+    pub(crate) fn headers_bytes(self) -> usize {
+        const UNDERLAY_BYTES: usize = 14 + 20;
+        UNDERLAY_BYTES
+            + match self {
+                Encapsulation::Vxlan => 8 + 8,
+                Encapsulation::Gretap { has_sequence: false } => 4,
+                Encapsulation::Gretap { has_sequence: true } => 8,
+            }
+    }
+
+    /// Name in the results.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Encapsulation::Vxlan => "VXLAN",
+            Encapsulation::Gretap { has_sequence: false } => "GRETAP",
+            Encapsulation::Gretap { has_sequence: true } => "GRETAP with sequence numbers",
+        }
+    }
+
+    /// The tunnel from one end to the other.
+    pub(crate) fn tunnel(self, local: Ipv4Addr, remote: Ipv4Addr) -> Tunnel {
+        let carrier = match self {
+            Encapsulation::Vxlan => Carrier::Vxlan { vni: VNI },
+            Encapsulation::Gretap { .. } => Carrier::Gretap { key: None },
+        };
+        Tunnel { local: local.into(), remote: remote.into(), carrier }
+    }
+
+    /// Outer headers of its tunnel on the lab's underlay.
+    pub(crate) fn underlay(self, tunnel: &Tunnel, from: [u8; 6], to: [u8; 6]) -> Outer {
+        Outer {
+            mtu_bytes: UNDERLAY_MTU as u16,
+            has_sequence: self == Encapsulation::Gretap { has_sequence: true },
+            ..Outer::suggested(tunnel, from, to)
+        }
+    }
 }

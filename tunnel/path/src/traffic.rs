@@ -29,6 +29,9 @@ pub(crate) struct Traffic {
     pub(crate) lengths: &'static [u16],
     /// The sinks build a socket buffer of every frame.
     pub(crate) ends_in_skbs: bool,
+    /// The forwarder receives socket buffers that have a hash, as those of a driver do, and the CPU of each is
+    /// counted.
+    pub(crate) has_hash: bool,
 }
 
 impl Way {
@@ -51,11 +54,22 @@ impl Way {
 
 impl Traffic {
     pub(crate) fn of(load: TunnelLoad) -> Traffic {
-        let one = Traffic { ways: &[Way::Into], flow_count: 1, lengths: &[], ends_in_skbs: false };
+        let one = Traffic {
+            ways: &[Way::Into],
+            flow_count: 1,
+            lengths: &[],
+            ends_in_skbs: false,
+            has_hash: false,
+        };
+        let multi_flow = Traffic { flow_count: FLOW_COUNT, ..one };
         match load {
             TunnelLoad::FloodSkb => Traffic { ends_in_skbs: true, ..one },
             TunnelLoad::DecapSkb => Traffic { ways: &[Way::OutOf], ends_in_skbs: true, ..one },
-            TunnelLoad::MultiFlow => Traffic { flow_count: FLOW_COUNT, ..one },
+            TunnelLoad::MultiFlow => multi_flow,
+            // A veth without GRO hands a socket buffer to the other side on the CPU that sent it.
+            TunnelLoad::MultiFlowHash => {
+                Traffic { ends_in_skbs: true, has_hash: true, ..multi_flow }
+            }
             TunnelLoad::Decap => Traffic { ways: &[Way::OutOf], ..one },
             TunnelLoad::BothWays => Traffic { ways: &[Way::Into, Way::OutOf], ..one },
             TunnelLoad::Imix => Traffic { lengths: &MIX, ..one },

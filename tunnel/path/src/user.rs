@@ -17,7 +17,7 @@ use sys::thread::start;
 
 use crate::source::encapsulated;
 use crate::switches::Switch;
-use crate::topology::{FORWARDER_IP, SINK_IP, VXLAN_HEADERS_BYTES, tunnel, underlay};
+use crate::topology::{Encapsulation, FORWARDER_IP, SINK_IP};
 use forward::decap::DecapSpec;
 use forward::encap::Encap;
 use forward::fdb::{Fdb, FdbSpec};
@@ -91,6 +91,7 @@ impl Front {
 #[derive(Debug, Clone)]
 pub(super) struct UserSpec {
     pub(super) tuning: Tuning,
+    pub(super) encapsulation: Encapsulation,
     /// Inside the ordered section.
     pub(super) policer: Option<PolicerSpec>,
     /// After the order is restored: bucket of the outer frames.
@@ -104,25 +105,36 @@ pub(super) struct UserSpec {
 
 impl UserSpec {
     /// Workers and optimisations, without limits.
-    pub(super) fn new(tuning: Tuning, workers: Vec<Vec<usize>>, front: Front) -> UserSpec {
-        UserSpec { tuning, policer: None, shaper: None, workers, front, is_reloaded: false }
+    pub(super) fn new(
+        tuning: Tuning,
+        encapsulation: Encapsulation,
+        workers: Vec<Vec<usize>>,
+        front: Front,
+    ) -> UserSpec {
+        let (policer, shaper, is_reloaded) = (None, None, false);
+        UserSpec { tuning, encapsulation, policer, shaper, workers, front, is_reloaded }
     }
 }
 
-/// Outer headers of a frame in both versions of [`rules`].
-pub(super) fn heads(lab: &Triple, frame: &[u8]) -> Result<Heads, PathError> {
+/// Outer headers of a frame in both versions of [`rules`], without the sequence number of GRE, their last field.
+pub(super) fn heads(
+    lab: &Triple,
+    encapsulation: Encapsulation,
+    frame: &[u8],
+) -> Result<Heads, PathError> {
     let flow_hash = wire::flow::tuple(frame).crc32c();
     let mut versions = [[0; HEAD_BYTES_MAX]; 2];
     for (version, head) in versions.iter_mut().enumerate() {
-        let whole = encapsulated(&encap(lab, version)?, frame, flow_hash)?;
+        let encap = encap(lab, encapsulation, version)?;
+        let whole = encapsulated(&encap, encapsulation.headers_bytes(), frame, flow_hash)?;
         head.copy_from_slice(&whole[..HEAD_BYTES_MAX]);
     }
-    Ok(Heads { versions, len: VXLAN_HEADERS_BYTES })
+    Ok(Heads { versions, len: encapsulation.of_source().headers_bytes() })
 }
 
 /// Tries the forwarder in the lab. Errors: the reason why it is not possible.
 pub(super) fn try_user(lab: &Triple, front: Front) -> Result<(), String> {
-    let spec = UserSpec::new(Tuning::default(), Vec::new(), front);
+    let spec = UserSpec::new(Tuning::default(), Encapsulation::Vxlan, Vec::new(), front);
     run(lab, &spec, || Ok(())).map(drop).map_err(|e| chain(&e))
 }
 
@@ -135,7 +147,7 @@ pub(super) fn run<T>(
     let pool = Pool::allocate(FRAME_BYTES, POOL_FRAMES)
         .map_err(|e| PathError::at("forwarder", format!("16 MiB of frames: {e}")))?;
     let middle = &lab.middle;
-    let opened = middle.netns.run(|| ports(&pool, lab, spec.front));
+    let opened = middle.netns.run(|| ports(&pool, lab, spec));
     let (near, far, fast) = opened.map_err(PathError::part)?.map_err(PathError::part)?;
     let mode = match spec.front {
         Front::Tcx => ("tcx", "TAP devices for the rest"),
@@ -194,8 +206,9 @@ pub(super) fn run<T>(
 fn ports<'p>(
     pool: &'p Pool,
     lab: &Triple,
-    front: Front,
+    spec: &UserSpec,
 ) -> Result<(Port<'p>, Port<'p>, Option<FastPath>), TcxError> {
+    let &UserSpec { front, encapsulation, .. } = spec;
     let middle = &lab.middle;
     let fast = FastSpec {
         station_count_max: STATIONS_MAX as u32,
@@ -210,7 +223,7 @@ fn ports<'p>(
         return Ok((near, far, Some(path)));
     }
     let near = port(&middle.near_if, TunnelFrames::All);
-    let tunnel = tunnel(FORWARDER_IP, SINK_IP);
+    let tunnel = encapsulation.tunnel(FORWARDER_IP, SINK_IP);
     let ids = vec![TunnelId { local: tunnel.local, carrier: tunnel.carrier.into() }];
     let tunnels = TunnelFrames::Tunnels { vxlan_port: wire::vxlan::PORT, ids };
     let far = port(&middle.far_if, tunnels);
@@ -268,9 +281,9 @@ fn reload(
 }
 
 /// - `version`: 0, or 1 for another time to live and class of service.
-fn encap(lab: &Triple, version: usize) -> Result<Encap, PathError> {
-    let tunnel = tunnel(FORWARDER_IP, SINK_IP);
-    let outer = underlay(&tunnel, lab.middle.far_if.mac, lab.far.mac);
+fn encap(lab: &Triple, encapsulation: Encapsulation, version: usize) -> Result<Encap, PathError> {
+    let tunnel = encapsulation.tunnel(FORWARDER_IP, SINK_IP);
+    let outer = encapsulation.underlay(&tunnel, lab.middle.far_if.mac, lab.far.mac);
     let outer = match version {
         0 => outer,
         _ => Outer { ttl: Field::Fixed(9), dscp: Field::Fixed(10), ..outer },
@@ -279,7 +292,7 @@ fn encap(lab: &Triple, version: usize) -> Result<Encap, PathError> {
 }
 
 fn rules(lab: &Triple, spec: &UserSpec, version: usize) -> Result<RulesSpec, PathError> {
-    let encap = encap(lab, version)?;
+    let encap = encap(lab, spec.encapsulation, version)?;
     let tunnel = *encap.tunnel();
     Ok(RulesSpec {
         encaps: vec![encap],
@@ -320,5 +333,61 @@ fn port(end: &End, frames: TunnelFrames) -> PortSpec {
         copying: Copying::Copy,
         frames,
         fill_target: FILL_FRAMES,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use sys::bpf::DropSpec;
+
+    use super::*;
+    use crate::path::TunnelLoad;
+    use crate::sink::{Intake, Sink};
+    use crate::source::Flow;
+    use crate::topology::{Offloads, build};
+    use crate::traffic::{Traffic, Way};
+
+    /// Flags of a GRE header with a sequence number and nothing else, and the protocol of bridged Ethernet.
+    ///
+    /// Source: RFC 2784 section 2.1, RFC 2890 section 2.
+    const NUMBERED: u32 = 0x1000_6558;
+    const NUMBER_AT: usize = 38;
+
+    #[test]
+    fn gre_numbers_of_a_flow_arrive_without_a_gap_or_a_repetition() {
+        let _alone = testkit::alone();
+        let lab = build(Offloads::Off).expect("a lab");
+        let encapsulation = Encapsulation::Gretap { has_sequence: true };
+        let traffic = Traffic::of(TunnelLoad::Flood);
+        let flow = Flow::new(&lab, Way::Into, &traffic, 64, encapsulation).expect("a flow");
+        let tuning =
+            Tuning { batch_frames: 64, prepends: true, is_ordered: true, ..Tuning::default() };
+        for front in [Front::Workers, Front::Xdp] {
+            let spec = UserSpec::new(tuning, encapsulation, vec![Vec::new(); 2], front);
+            let by_number =
+                DropSpec { sequence_offset: Some(NUMBER_AT), tag: NUMBERED, ..DropSpec::default() };
+            let sink = Sink::open(&lab.far, &by_number, Intake::Xdp).expect("a sink");
+            let (sent, report) = run(&lab, &spec, || {
+                let sent = std::thread::scope(|scope| {
+                    let thread = start(scope, "source", || {
+                        let source = flow.source(&lab.near, &[])?;
+                        source.send(Duration::from_millis(100), 50_000.0, None)
+                    });
+                    thread.end()
+                });
+                let sent = sent.map_err(|why| PathError::at("source", why))?;
+                sink.drain(sent.sent_count)?;
+                Ok(sent)
+            })
+            .expect("it forwards");
+            let arrived = sink.counts().expect("it counts");
+            assert!(sent.sent_count > 1000 && arrived.frames > 1000, "{front:?}: {arrived:?}");
+            assert_eq!((arrived.reordered, arrived.duplicated), (0, 0), "{front:?}: {arrived:?}");
+            // Numbered behind the queues: a frame that was dropped before has no number.
+            assert_eq!(arrived.sequence_breaks, 0, "{front:?}: {arrived:?} {:?}", report.counts);
+            assert_eq!(arrived.strays, 0, "{front:?}: {arrived:?}");
+        }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use wirepath_tunnel::Switch;
 
 use model::{Arm, ArmPlan, Measurement};
-use model::{Load, Path, Session};
+use model::{Load, Path, Session, Support};
 use testkit::alone;
 use testkit::arms::{self, counter};
 
@@ -123,6 +123,96 @@ fn loads_of_other_directions_flows_and_lengths_balance_in_every_forwarder() {
             assert!(delivery.balances() && delivery.received_count > 1000, "{delivery:?}");
         }
     }
+}
+
+#[test]
+fn gretap_carries_every_load_of_our_forwarder_and_the_kernels_is_named_if_it_is_missing() {
+    let _alone = alone();
+    use Switch::{Batch, Bypass, Gretap, InKernel, Ordered, Parallel, Prepend, Sequence};
+    let plain = Arm::with([Bypass, Batch, Prepend, Gretap]);
+    let numbered = Arm::with([Bypass, Batch, Prepend, Parallel, Ordered, Gretap, Sequence]);
+    let fast = Arm::with([Bypass, Batch, Prepend, InKernel, Gretap]);
+    let slow = Arm::with([Bypass, Batch, Prepend, InKernel, Gretap, Sequence]);
+    for kind in
+        ["flood", "multi-flow", "decap", "both-ways", "imix", "flood-skb", "decap-skb", "reload"]
+    {
+        let load = load(kind);
+        let Some(mut session) = open(&load) else { return };
+        for arm in [&plain, &numbered, &fast, &slow].into_iter().filter(|arm| supported(arm, &load))
+        {
+            let name = format!("{kind}, {}", arm.name);
+            let m = session.trial(arm).unwrap_or_else(|e| panic!("{name}: {e}"));
+            balances(&name, &m);
+            let reordered_count: u64 = m.deliveries.values().map(|it| it.reordered_count).sum();
+            assert_eq!(reordered_count, 0, "{name}: {:?}", m.counters);
+            let is_numbered = arm.has(Sequence);
+            let tunnel = if is_numbered { "GRETAP with sequence numbers" } else { "GRETAP" };
+            assert_eq!(m.mode["tunnel"], tunnel, "{name}");
+            let mean_bytes =
+                m.throughput.map_or(0, |it| it.payload_bytes / it.received_count.max(1));
+            let expected = if kind == "imix" { 200..=450 } else { 64..=64 };
+            assert!(expected.contains(&mean_bytes), "{name}: {mean_bytes}");
+            let is_idle = |switch: &str| m.not_effective.iter().any(|it| it.switch == switch);
+            let is_out_alone = !m.deliveries.contains_key("forward");
+            assert_eq!(is_idle("sequence"), is_numbered && is_out_alone, "{name}: {m:?}");
+            // The programs number no frames; those out of the tunnel have no numbers.
+            let is_slow = arm == &slow && !m.deliveries.contains_key("return");
+            assert_eq!(is_idle("in-kernel"), is_slow, "{name}: {m:?}");
+        }
+        // VXLAN again: the flows are its own.
+        if kind == "decap" && supported(&Arm::baseline(), &load) {
+            balances("VXLAN again", &session.trial(&Arm::baseline()).expect("it runs"));
+        }
+    }
+    let load = load("flood");
+    for arm in [Arm::with([Gretap]), Arm::with([Gretap, Sequence]), Arm::peer("kernel-gretap")] {
+        match tunnel().support(&arm, &load) {
+            Support::Yes => {
+                let Some(mut session) = open(&load) else { return };
+                let m = session.trial(&arm).unwrap_or_else(|e| panic!("{}: {e}", arm.name));
+                balances(&arm.name, &m);
+                assert_eq!(m.mode["forwarder"], "bridge and gretap device of the kernel");
+            }
+            support => {
+                let said = format!("{support:?}");
+                assert!(said.contains("wp-gt") && said.contains("ip_gre"), "{said}");
+            }
+        }
+    }
+    let refused = format!("{:?}", tunnel().support(&Arm::with([Gretap]), &self::load("tcp")));
+    assert!(refused.contains("load flood"), "{refused}");
+}
+
+#[test]
+fn a_constant_hash_keeps_all_flows_on_one_cpu_and_their_own_spread_them() {
+    let _alone = alone();
+    use Switch::{FlowHash, Rps};
+    let load = load("multi-flow-hash");
+    let Some(mut session) = open(&load) else { return };
+    let arms = [
+        (Arm::baseline(), 100.0..=100.0, &[][..]),
+        (Arm::with([Rps]), 100.0..=100.0, &["rps"]),
+        (Arm::with([FlowHash]), 100.0..=100.0, &["flow-hash"]),
+        // 64 flows over two CPUs; a busy CPU drops more of its own.
+        (Arm::with([Rps, FlowHash]), 10.0..=95.0, &[]),
+        (Arm::peer("kernel"), 100.0..=100.0, &[]),
+    ];
+    for (arm, shares, idle) in arms {
+        if !supported(&arm, &load) {
+            continue;
+        }
+        let m = session.trial(&arm).unwrap_or_else(|e| panic!("{}: {e}", arm.name));
+        balances(&arm.name, &m);
+        assert_eq!(counter(&m, "flow_count"), 64, "{}", arm.name);
+        assert_eq!(m.deliveries["forward"].reordered_count, 0, "{}: {:?}", arm.name, m.counters);
+        let share = m.figures["busiest_cpu_percent"];
+        assert!(shares.contains(&share), "{}: {share} {:?}", arm.name, m.counters);
+        let found: Vec<&str> = m.not_effective.iter().map(|it| it.switch.as_str()).collect();
+        assert_eq!(found, idle, "{}: {:?}", arm.name, m.counters);
+    }
+    let arm = Arm::with([Rps, FlowHash]);
+    let refused = format!("{:?}", tunnel().support(&arm, &self::load("multi-flow")));
+    assert!(refused.contains("take load multi-flow-hash"), "{refused}");
 }
 
 #[test]

@@ -24,7 +24,9 @@ const SMALL: [&str; 13] = [
 
 #[test]
 fn rates_delays_and_order_are_found_for_every_kind_of_forwarder() {
-    for forwarder in ["kernel", "baseline", "bypass+batch+prepend"] {
+    for forwarder in
+        ["kernel", "baseline", "bypass+batch+prepend", "bypass+batch+prepend+gretap+sequence"]
+    {
         let links = own_links();
         let said = json(wirepath(&[&SMALL[..], &[forwarder, "--json"]].concat()));
         assert_eq!(said["forwarder"], forwarder, "{said}");
@@ -91,6 +93,8 @@ fn what_makes_no_sense_is_refused_with_the_remedy() {
     for (args, needle) in [
         (&["--forwarder", "warp"][..], "not a switch of tunnel"),
         (&["--forwarder", "batch"], "bypass+batch"),
+        (&["--forwarder", "bypass+batch+sequence"], "gretap+sequence"),
+        (&["--forwarder", "flow-hash"], "load multi-flow-hash"),
         (&["--sizes", "60"], "62 to 1518"),
         (&["--trials", "2"], "odd"),
         (&["--resolution", "0"], "percent"),

@@ -18,10 +18,11 @@ use serde_json::Value;
 const PAGE: &str = include_str!("../../../../docs/your-forwarder.md");
 
 /// Names of the switches of the page's file, as arms of a ladder.
-const CHANGES: [&str; 8] = [
+const CHANGES: [&str; 9] = [
     "ap/lan0:rps-cpus=3",
     "ap:queues",
     "ap:hooks",
+    "ap:bridge-nf",
     "ap:headroom",
     "ap:capture",
     "ap:hash",
@@ -86,6 +87,7 @@ impl Appliance {
             ip -o link | sed -E 's/^[0-9]+: ([^:@]+).* mtu ([0-9]+) qdisc ([a-z_]+)( master [a-z0-9]+)?.*/\\1 \\2 \\3\\4/'
             nft list ruleset; tc qdisc show; tc filter show dev lan0 ingress | sed 's/id [0-9]*//; s/tag.*//'
             ip route; cat /sys/class/net/*/queues/rx-0/rps_cpus; cat tun.conf; ls /sys/class/net/tun0/queues
+            cat /proc/sys/net/bridge/bridge-nf-call-iptables
             awk 'NR > 1 { print $3, $4 }' /proc/net/packet";
         let mut command = enter(&self.names[1], &["sh", "-c", script]);
         command.current_dir(self.folder());
@@ -112,7 +114,7 @@ fn arm<'a>(document: &'a Value, name: &str) -> &'a Value {
 }
 
 #[test]
-fn eight_changes_on_a_forwarder_are_one_ladder_and_are_undone_after_each_trial() {
+fn nine_changes_on_a_forwarder_are_one_ladder_and_are_undone_after_each_trial() {
     let Some(appliance) = Appliance::new() else { return };
     let (file, before) = (appliance.file(), appliance.state());
     let document = json(appliance.wirepath(&[
@@ -120,7 +122,7 @@ fn eight_changes_on_a_forwarder_are_one_ladder_and_are_undone_after_each_trial()
         "command",
         &file,
         "--time",
-        "60s",
+        "70s",
         "--max-blocks",
         "6",
         "--json",

@@ -57,6 +57,8 @@ pub use tables::{
     InterfaceAddress, Neighbour, NeighbourState, TableRoute, all_addresses, all_routes, neighbours,
     route_from,
 };
-pub use tunnel::{VxlanSpec, create_bridge, create_vlan, create_vxlan, set_master};
+pub use tunnel::{
+    GretapSpec, VxlanSpec, create_bridge, create_gretap, create_vlan, create_vxlan, set_master,
+};
 pub use veth::{VethEnd, create_veth};
 pub use watch::{ChangeWatch, LinkEvent, LinkWatch};

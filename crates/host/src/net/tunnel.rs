@@ -1,4 +1,4 @@
-//! VXLAN devices, VLAN devices and bridges, the parts of the kernel's own forwarder.
+//! VXLAN, gretap and VLAN devices and bridges, the parts of the kernel's own forwarder.
 
 use std::net::Ipv4Addr;
 
@@ -104,6 +104,60 @@ pub fn create_vlan(name: &str, on: u32, vlan: u16) -> Result<u32, NetError> {
         socket.request(&request)?.recv_ack()
     })?;
     Ok(link_named(name)?.index)
+}
+
+/// A gretap device without a key.
+#[derive(Debug, Clone, Copy)]
+pub struct GretapSpec<'a> {
+    /// Name in the calling thread's namespace.
+    pub name: &'a str,
+    pub local: Ipv4Addr,
+    pub remote: Ipv4Addr,
+    /// Numbers the packets that it sends; it takes packets with and without numbers.
+    pub has_sequence: bool,
+    /// Interface that it is bound to.
+    pub bound_to: Option<u32>,
+    /// MTU in bytes, inner Ethernet header not counted.
+    pub mtu_bytes: u32,
+}
+
+/// Attributes of IFLA_INFO_DATA, and a flag of them.
+///
+/// Source: linux/if_tunnel.h, enum of IFLA_GRE_*, GRE_SEQ.
+mod gretap {
+    pub(super) const LINK: u16 = 1;
+    pub(super) const FLAGS_OUT: u16 = 3;
+    pub(super) const LOCAL: u16 = 6;
+    pub(super) const REMOTE: u16 = 7;
+    pub(super) const SEQUENCE: u16 = 0x1000;
+}
+
+/// Creates a gretap device, which is down, and returns its index.
+///
+/// Errors: [`NetError::Unsupported`] without the kernel's module ip_gre.
+pub fn create_gretap(spec: &GretapSpec<'_>) -> Result<u32, NetError> {
+    ask(format!("making the gretap device {}", spec.name), |socket| {
+        let mut request =
+            rt_link::Request::new().set_create().set_excl().op_newlink_do(&Ifinfomsg::new());
+        let attributes =
+            request.encode().push_ifname_bytes(spec.name.as_bytes()).push_mtu(spec.mtu_bytes);
+        let mut detail = attributes.nested_linkinfo().push_kind(c"gretap");
+        // netlink-bindings has no attributes of gretap.
+        let bytes = detail.as_vec_mut();
+        let data = push_nested_header(bytes, IFLA_INFO_DATA);
+        put(bytes, gretap::LOCAL, &spec.local.octets());
+        put(bytes, gretap::REMOTE, &spec.remote.octets());
+        if spec.has_sequence {
+            put(bytes, gretap::FLAGS_OUT, &gretap::SEQUENCE.to_be_bytes());
+        }
+        if let Some(index) = spec.bound_to {
+            put(bytes, gretap::LINK, &index.to_ne_bytes());
+        }
+        finalize_nested_header(bytes, data);
+        drop(detail);
+        socket.request(&request)?.recv_ack()
+    })?;
+    Ok(link_named(spec.name)?.index)
 }
 
 /// Makes an interface a port of a bridge; `None` removes it from its bridge.

@@ -194,6 +194,15 @@ impl DropCounter {
         Ok(sum)
     }
 
+    /// Frames since loading, by the CPU that the program ran on, from CPU 0 on.
+    ///
+    /// # Errors
+    /// [`BpfError::Map`].
+    pub fn frames_by_cpu(&self) -> Result<Vec<u64>, BpfError> {
+        let cpus = per_cpu::<types::counts>(&self.counts, 0)?;
+        Ok(cpus.into_iter().map(|cpu| cpu.frames).collect())
+    }
+
     /// Delays of the frames that carried a send time.
     ///
     /// # Errors

@@ -22,6 +22,7 @@ mod types {
 pub struct GeneratorCounts {
     /// Generated and numbered.
     pub attempted: u64,
+    /// Taken by the target, or received by loopback.
     pub sent: u64,
 }
 
@@ -44,6 +45,9 @@ pub struct GeneratorMarks {
     /// Bytes of the frames from the Ethernet header on, which take turns, at most [`LENGTHS_MAX`]; the
     /// template has the greatest length. Empty: all frames have the length of the template.
     pub lengths: Vec<u16>,
+    /// Frames become socket buffers that loopback of the namespace receives, where a program takes them; the
+    /// target receives none.
+    pub into_loopback: bool,
 }
 
 /// Flows of a [`Generator`], told apart by their UDP source port.
@@ -108,6 +112,7 @@ impl GeneratorMarks {
             length_count: self.lengths.len() as u32,
             pid_namespace_device: 0,
             pid_namespace_inode: 0,
+            into_loopback: self.into_loopback.into(),
             lengths,
         })
     }

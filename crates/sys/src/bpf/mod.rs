@@ -20,6 +20,7 @@ pub mod explain_drops;
 mod faults;
 mod filter;
 mod generator;
+mod hasher;
 mod headrooms;
 mod hooks;
 mod interface;
@@ -50,6 +51,7 @@ pub use filter::{
     ProbeFilterSpec, SocketFilter, mapped_address,
 };
 pub use generator::{Flows, Generator, GeneratorCounts, GeneratorMarks, LENGTHS_MAX};
+pub use hasher::Hasher;
 pub use headrooms::headrooms;
 pub use hooks::{HookFunction, hook_functions};
 pub use interface::Interface;
