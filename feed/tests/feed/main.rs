@@ -3,6 +3,7 @@
 #[path = "../../../crates/cli/tests/common/mod.rs"]
 mod common;
 
+mod books;
 mod decode;
 mod dissector;
 mod foreign;
