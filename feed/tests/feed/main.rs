@@ -3,7 +3,6 @@
 #[path = "../../../crates/cli/tests/common/mod.rs"]
 mod common;
 
-mod books;
 mod decode;
 mod dissector;
 mod foreign;

@@ -1,23 +1,27 @@
-//! Order books of recordings and of lossy lines, beside those of an independent program (`books.py`).
+//! Order books of recordings, beside those of an independent program (`feed/tests/feed/books.py`).
 
 use std::collections::BTreeMap;
 use std::net::SocketAddrV4;
+use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::AtomicBool;
 
-use crate::common::{Data, LONG, NEAR_IP, Running, Spaces, all_text, json, run, wirepath};
 use market::itch::{self, Body, Message, OrderCancel, OrderDelete, OrderExecuted, OrderReplace};
 use market::mold;
-use marketdata::capture::{CapturedInterface, LinkType, Writer};
-use marketdata::schedule::SendSchedule;
-use marketdata::synthetic::{MoldSession, MoldSpec, SyntheticSession, SyntheticSpec};
 use serde_json::{Value, json as value};
+use wirepath_marketdata::arbiter::ArbiterLimits;
+use wirepath_marketdata::books::{BooksCapacity, BooksShown};
+use wirepath_marketdata::capture::{CapturedInterface, LinkType, Reader, Writer};
+use wirepath_marketdata::listen::{ListenReport, RecordedPlan, read};
+use wirepath_marketdata::schedule::SendSchedule;
+use wirepath_marketdata::synthetic::{MoldSession, MoldSpec, SyntheticSession, SyntheticSpec};
 
 const A: &str = "239.77.1.1:10000";
 const B: &str = "239.77.1.2:20000";
-const DEPTH: &str = "7";
+const DEPTH: usize = 7;
 
 /// Writes payloads to a pcapng file, each to both lines or to one.
-fn record(file: &str, payloads: &[Vec<u8>], is_lost: impl Fn(usize) -> [bool; 2]) {
+fn record(file: &Path, payloads: &[Vec<u8>], is_lost: impl Fn(usize) -> [bool; 2]) {
     let from: SocketAddrV4 = "192.0.2.9:40000".parse().unwrap();
     let interface = CapturedInterface { name: "lab0", link: LinkType::RawIp };
     let mut writer = Writer::new(Vec::new(), &interface, "test").unwrap();
@@ -132,89 +136,82 @@ fn in_its_form(document: &Value) -> Value {
 }
 
 /// Books of a recording by the independent program.
-fn by_python(file: &str) -> Value {
+fn by_python(file: &Path) -> Value {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/feed/books.py");
     let mut python = Command::new("python3");
-    python.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/../../feed/tests/feed/books.py"));
-    python.args([file, DEPTH]);
-    json(python)
+    let output = python.arg(script).arg(file).arg(DEPTH.to_string()).output().expect("python3");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
-fn by_report(file: &str) -> Value {
-    json(wirepath(&["feed", "report", file, "--books", "100000", "--depth", DEPTH, "--json"]))
+/// Books of a recording: its summary, as document and as text, and its notes.
+fn by_report(file: &Path, shown: usize, books: BooksCapacity) -> (Value, String, Vec<String>) {
+    let mut reader = Reader::open(file).expect("a capture");
+    let books_shown = Some(BooksShown { count: shown, depth: DEPTH });
+    let limits = ArbiterLimits::default();
+    let plan = RecordedPlan { from: Vec::new(), limits, books, books_shown };
+    let (mut report, mut notes) = (ListenReport::recording(&[]), Vec::new());
+    let stop = AtomicBool::new(false);
+    let recording = read(&mut reader, &plan, &stop, |interval| {
+        notes.extend(interval.notes.iter().cloned());
+        report.end(interval);
+    });
+    report.set_lines(&recording.expect("readable").lines);
+    let document = serde_json::to_value(report.summary_document()).expect("JSON");
+    assert_eq!(document["balanced"], true, "{document}");
+    (document, report.summary_text(), notes)
 }
+
+const CAPACITY: BooksCapacity =
+    BooksCapacity { orders_max: Some(BooksCapacity::ORDERS_MAX), ..BooksCapacity::SNAPSHOTS };
 
 #[test]
 fn books_of_a_recording_are_those_of_an_independent_program() {
-    let data = Data::new();
-    let file = data.file("feed.pcapng");
+    let data = tempfile::tempdir().expect("a folder");
+    let file = data.path().join("feed.pcapng");
     for all in [itch_packets(600), telegrams(1500)] {
         // Joined late, the whole, and the first half: packets are lost on either line, and one in 70 on both.
-        let parts = [&all[200..], &all[..], &all[..all.len() / 2]];
-        for part in parts {
-            record(&file, part, |n| [n % 7 == 3, n % 10 == 4]);
-            let (ours, theirs) = (in_its_form(&by_report(&file)), by_python(&file));
-            assert_eq!(ours, theirs);
+        for part in [&all[200..], &all[..], &all[..all.len() / 2]] {
+            record(&file, part, |n| [n % 7 == 3, n % 10 == 3]);
+            let (document, ..) = by_report(&file, 100_000, CAPACITY);
+            let theirs = by_python(&file);
+            assert_eq!(in_its_form(&document), theirs);
             let books = theirs["books"].as_object().expect("books");
             assert!(books.len() >= 40, "{}", books.len());
             let is_deep = |book: &Value| book["levels"][0].as_u64() > Some(4);
-            assert!(
-                books.values().any(is_deep) && books.values().any(|book| !book["last"].is_null())
-            );
+            assert!(books.values().any(is_deep));
+            assert!(books.values().any(|book| !book["last"].is_null()));
         }
     }
-    // Without the beginning, orders are unknown; the summary says so.
-    record(&file, &itch_packets(600)[200..], |_| [false; 2]);
-    let text = crate::common::succeed(wirepath(&["feed", "report", &file, "--books", "2"]));
-    assert!(text.contains("messages were about orders that were added before"), "{text}");
-    assert!(
-        text.lines().all(|line| line.chars().count() <= 80 || !line.starts_with("S0")),
-        "{text}"
-    );
 }
 
 #[test]
-fn a_receiver_of_lossy_lines_has_the_books_of_what_was_sent() {
-    let (spaces, data) = (Spaces::new(), Data::new());
-    let file = data.file("sent.pcapng");
-    // Those of the generator.
-    record(&file, &itch_packets(60)[..60], |_| [false, true]);
-    let theirs = by_python(&file);
-    let server = format!("{NEAR_IP}:18000");
-    // Each line loses a tenth; what both lose is requested.
-    let session = ["feed", "replay", "--synthetic", "--mold", "--seed", "11", "--symbols", "40"];
-    let pace = ["--rate", "4000", "-c", "60", "--per-datagram", "20", "--serve", &server, "--json"];
-    let lines = ["--to", A, "--to-b", B, "-i", "va", "--drop-a", "10%", "--drop-b", "10%"];
-    let groups = ["feed", "listen", A, "--group-b", B, "-i", "vb", "--json", "--from-start"];
-    let books = ["--books", "1000", "--depth", DEPTH, "--mold", "--recover", &server];
-    let limits = ["--hold", "60s", "-c", "1200"];
-    let mut listener = Running::start(spaces.far(&[&groups[..], &books, &limits].concat()));
-    listener.await_stderr("Ctrl-C ends");
-    let replay = Running::start(spaces.near(&[&session[..], &pace, &lines].concat()));
-    let output = listener.finish(LONG).expect("it ends");
-    assert!(output.status.success(), "{}", all_text(&output));
-    let text = String::from_utf8(output.stdout).expect("text");
-    let got: Value = serde_json::from_str(text.lines().last().expect("a summary")).expect("JSON");
-    let sent = replay.end_by("INT", LONG);
-    assert!(sent.status.success(), "{}", all_text(&sent));
-    assert!(got["recovery"]["recovered_count"].as_u64() > Some(0), "{got}");
-    assert_eq!(in_its_form(&got), theirs);
-    assert!(got["books"]["live_order_count"].as_u64() > Some(200), "{got}");
+fn a_summary_without_the_beginning_names_the_orders_that_are_not_known() {
+    let data = tempfile::tempdir().expect("a folder");
+    let file = data.path().join("feed.pcapng");
+    record(&file, &itch_packets(600)[200..], |_| [false, true]);
+    let (document, text, _) = by_report(&file, 2, CAPACITY);
+    assert!(document["books"]["unknown_order_count"].as_u64() > Some(100), "{document}");
+    assert!(text.contains("messages were about orders that were added before"), "{text}");
+    let table: Vec<&str> = text.lines().skip_while(|line| !line.starts_with("book ")).collect();
+    assert!(table.len() > 3 && table.iter().all(|line| line.chars().count() <= 80), "{text}");
 }
 
 #[test]
 fn books_and_orders_beyond_the_capacity_are_noted_once() {
-    let data = Data::new();
-    let file = data.file("feed.pcapng");
-    record(&file, &itch_packets(600), |_| [false; 2]);
-    let limits = ["--books", "1", "--symbols", "10", "--orders", "50"];
-    let output = run(wirepath(&[&["feed", "report", &file, "--json"], &limits[..]].concat()));
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(said.matches("raise --symbols").count(), 1, "{said}");
-    assert_eq!(said.matches("raise --orders").count(), 1, "{said}");
-    let got: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    assert_eq!(got["book_count"], 10);
-    assert!(got["book_refused_count"].as_u64() > Some(100), "{got}");
-    assert!(got["books"]["refused_order_count"].as_u64() > Some(10), "{got}");
-    assert!(got["books"]["live_order_count"].as_u64() <= Some(50), "{got}");
-    assert_eq!(got["books"]["shown"].as_array().map(Vec::len), Some(1));
+    let data = tempfile::tempdir().expect("a folder");
+    let file = data.path().join("feed.pcapng");
+    record(&file, &itch_packets(600), |_| [false, true]);
+    let capacity = BooksCapacity { books_max: 10, orders_max: Some(50) };
+    let (document, _, notes) = by_report(&file, 1, capacity);
+    for option in ["--symbols", "--orders"] {
+        let count = notes.iter().filter(|note| note.contains(option)).count();
+        assert_eq!(count, 1, "{option}: {notes:?}");
+    }
+    assert_eq!(document["book_count"], 10);
+    assert!(document["book_refused_count"].as_u64() > Some(100), "{document}");
+    let books = &document["books"];
+    assert!(books["refused_order_count"].as_u64() > Some(10), "{document}");
+    assert!(books["live_order_count"].as_u64() <= Some(50), "{document}");
+    assert_eq!(books["shown"].as_array().map(Vec::len), Some(1));
 }
