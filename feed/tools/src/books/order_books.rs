@@ -197,6 +197,13 @@ impl SessionBooks {
         place.checked_sub(1).map(|place| place as usize)
     }
 
+    /// Book of a message that is read without a check.
+    #[inline]
+    fn book_ahead(&self, message: &[u8]) -> Option<&OrderBook> {
+        let &[_, high, low, ..] = message else { return None };
+        self.books.get(self.place(u16::from_be_bytes([high, low]))?)
+    }
+
     /// Index of a book, created if needed; `None`, and counted, if there is no space.
     #[inline]
     fn enter(&mut self, locate: u16, stock: Stock, account: &mut Account) -> Option<usize> {
@@ -391,17 +398,30 @@ impl OrderBooks {
         });
     }
 
-    /// Begins to fetch the orders of a packet's messages into the near cache, all at the same time. Without it the
-    /// core waits for one after the other.
+    /// Begins to fetch the orders, books and levels of a packet's messages into the near cache, all at the same time. Without
+    /// it the core waits for one after the other.
     ///
     /// - `messages`: their bytes.
     #[inline]
-    pub fn prefetch<'a>(&self, domain: SequenceDomain, messages: impl Iterator<Item = &'a [u8]>) {
+    pub fn prefetch<'a>(
+        &self,
+        domain: SequenceDomain,
+        messages: impl Iterator<Item = &'a [u8]> + Clone,
+    ) {
         let Some(session) = self.sessions.iter().find(|session| session.domain == domain) else {
             return;
         };
-        for reference in messages.filter_map(itch::order_reference) {
-            session.orders.prefetch(reference);
+        for message in messages.clone() {
+            if let Some(reference) = itch::order_reference(message) {
+                session.orders.prefetch(reference);
+            }
+            if let Some(book) = session.book_ahead(message) {
+                sys::cache::prefetch(book);
+            }
+        }
+        for book in messages.filter_map(|message| session.book_ahead(message)) {
+            book.bids.prefetch();
+            book.asks.prefetch();
         }
     }
 

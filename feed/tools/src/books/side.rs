@@ -44,6 +44,14 @@ impl Side {
         self.near.last()
     }
 
+    /// Begins to fetch the best levels into the near cache.
+    #[inline]
+    pub(super) fn prefetch(&self) {
+        if let Some(best) = self.near.last() {
+            sys::cache::prefetch(best);
+        }
+    }
+
     /// Adds an order.
     #[inline]
     pub(super) fn add(&mut self, rank: u32, shares: u32) {
