@@ -95,3 +95,29 @@ fn a_question_that_is_no_rate_has_no_traffic() {
     outcome.judged = vec!["cpu_ns_per_packet".into()];
     assert_eq!(Page::from_outcome(&outcome).traffic, None);
 }
+
+#[test]
+fn latency_from_the_time_in_the_packet_is_shown_for_every_arm_that_has_it() {
+    let mut outcome = common::flood();
+    let latency = Distribution {
+        count: 20_000,
+        min_ns: 0,
+        mean_ns: Some(900),
+        max_ns: 9_000_000,
+        quantiles: vec![(0.5, 800), (0.9, 2_000), (0.99, 5_330_000), (0.999, 6_010_000)],
+    };
+    assert_eq!(Page::from_outcome(&outcome).calibrated, None, "no packet has a time");
+    let arm = &mut outcome.arms[0];
+    arm.latency.insert("match→app".into(), latency);
+    add(arm, "match_to_app_share_within_1us", "share", 0.838);
+    let calibrated = Page::from_outcome(&outcome).calibrated.expect("an arm has it");
+    assert_eq!(calibrated.labels, ["p50", "p99", "p99.9", "within 1 µs"]);
+    let [(_, figures)] = calibrated.rows.as_slice() else { panic!("{calibrated:?}") };
+    let figures: Vec<&str> = figures.iter().flatten().map(String::as_str).collect();
+    assert_eq!(figures, ["800 ns", "5.33 ms", "6.01 ms", "83.8 %"]);
+    for detail in [Detail::Brief, Detail::Full] {
+        let text = ladder(&outcome, Style::default(), detail);
+        assert!(text.contains("5.33 ms  6.01 ms") && text.contains("83.8 %"), "{text}");
+    }
+    assert!(page(&outcome).contains("6.01 ms"));
+}

@@ -1,5 +1,6 @@
 //! The house of market data: path `feed` and `wirepath feed`.
 
+mod books;
 mod groups;
 mod listen;
 mod record;

@@ -27,6 +27,7 @@ use remote::Failure;
 use sys::hardware_stamps::HardwareStamps;
 use sys::thread::{Started, start};
 
+use super::books::BookArgs;
 use super::groups::GroupArgs;
 use super::report::PageFile;
 
@@ -83,9 +84,8 @@ pub(crate) struct ListenArgs {
     /// per second and 10,000 books
     #[arg(long, default_value_t = 0)]
     top: usize,
-    /// Capacity for order books; an instrument traded in both lots has two
-    #[arg(long, default_value_t = 65_536)]
-    symbols: u32,
+    #[command(flatten)]
+    books: BookArgs,
     /// Print a digest per domain of the delivered messages, comparable with that of `feed replay`
     #[arg(long)]
     digest: bool,
@@ -245,7 +245,8 @@ fn plan(args: &ListenArgs) -> Result<ListenPlan, Failure> {
         spin: args.spin,
         pin: args.pin,
         fifo: args.fifo,
-        books_max: if args.mold { 1 } else { args.symbols.max(1) },
+        books: args.books.capacity(args.top > 0),
+        books_shown: args.books.shown(),
         top: args.top,
         digests: args.digest,
         measures_quality: args.html.is_some(),

@@ -15,6 +15,8 @@ use marketdata::capture::Reader;
 use marketdata::listen::{ListenReport, RecordedError, RecordedPlan, Recording, read};
 use remote::Failure;
 
+use super::books::BookArgs;
+
 #[derive(Debug, Args)]
 pub(crate) struct ReportArgs {
     /// Recording of one line or both: pcap or pcapng, also compressed (gzip)
@@ -34,9 +36,8 @@ pub(crate) struct ReportArgs {
     /// Sequences start at 1: messages missing before the first one are a gap
     #[arg(long)]
     from_start: bool,
-    /// Capacity for order books; an instrument traded in both lots has two
-    #[arg(long, default_value_t = 65_536)]
-    symbols: u32,
+    #[command(flatten)]
+    books: BookArgs,
 }
 
 pub(crate) fn run(context: &Context, args: &ReportArgs) -> Result<(), Failure> {
@@ -50,7 +51,8 @@ pub(crate) fn run(context: &Context, args: &ReportArgs) -> Result<(), Failure> {
             from_one: args.from_start,
             ..ArbiterLimits::default()
         },
-        books_max: args.symbols.max(1),
+        books: args.books.capacity(false),
+        books_shown: args.books.shown(),
     };
     let mut report = ListenReport::recording(&plan.from);
     let recording = read(&mut reader, &plan, signals::stop_flag(), |interval| {

@@ -8,6 +8,8 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 
 use crate::arbiter::ArbiterLimits;
+pub use crate::books::order_book;
+use crate::books::{BooksCapacity, BooksShown};
 use crate::capture::{CaptureError, Counts, Datagram, Reader};
 use crate::json::{Decoder, Format};
 use crate::listen::{ListenReport, RecordedPlan, read};
@@ -124,7 +126,12 @@ pub fn feed_report(bytes: &[u8]) {
         domains: 4,
         ..ArbiterLimits::default()
     };
-    let plan = RecordedPlan { from: Vec::new(), limits, books_max: 4 };
+    let plan = RecordedPlan {
+        from: Vec::new(),
+        limits,
+        books: BooksCapacity { books_max: 4, orders_max: Some(8) },
+        books_shown: Some(BooksShown { count: 2, depth: 2 }),
+    };
     let mut report = ListenReport::recording(&plan.from);
     let stop = AtomicBool::new(false);
     match read(&mut reader, &plan, &stop, |interval| report.end(interval)) {

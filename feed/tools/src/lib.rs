@@ -3,6 +3,7 @@
 //! The path `feed` measures a receiver built from these parts.
 
 pub mod arbiter;
+pub mod books;
 pub mod capture;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;

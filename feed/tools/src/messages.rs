@@ -63,12 +63,16 @@ pub fn domain_name(domain: SequenceDomain) -> String {
     if number >> 16 != 0 {
         return format!("{number:016x}");
     }
-    let market = match number >> 8 {
+    format!("{} {:02}", market_name((number >> 8) as u8), number & 0xff)
+}
+
+/// Display name of a market of the Taiwan exchanges.
+pub fn market_name(business: u8) -> String {
+    match business {
         1 => "TWSE".to_owned(),
         2 => "TPEx".to_owned(),
         other => format!("business {other}"),
-    };
-    format!("{market} {:02}", number & 0xff)
+    }
 }
 
 /// Digest of a stream of messages, sensitive to their bytes, order and number. Compares sent with
@@ -87,9 +91,23 @@ impl Default for Digest {
 impl Digest {
     /// Adds a message.
     pub fn add(&mut self, sequence: u64, message: &[u8]) {
-        for byte in sequence.to_le_bytes().iter().chain(message) {
+        self.number(sequence);
+        self.bytes(message);
+    }
+
+    /// Adds a number, as eight bytes with the lowest first.
+    pub(crate) fn number(&mut self, number: u64) {
+        self.bytes(&number.to_le_bytes());
+    }
+
+    pub(crate) fn bytes(&mut self, bytes: &[u8]) {
+        for byte in bytes {
             self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
         }
+    }
+
+    pub(crate) fn value(self) -> u64 {
+        self.0
     }
 }
 

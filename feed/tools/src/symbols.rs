@@ -16,6 +16,16 @@ pub enum LotKind {
     Odd = 1,
 }
 
+impl LotKind {
+    /// As in documents.
+    pub fn name(self) -> &'static str {
+        match self {
+            LotKind::Round => "round",
+            LotKind::Odd => "odd",
+        }
+    }
+}
+
 /// One instrument in one lot: three cache lines.
 #[derive(Debug, Clone, Copy)]
 #[repr(align(64))]

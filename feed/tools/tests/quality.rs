@@ -4,6 +4,7 @@ use std::net::SocketAddrV4;
 use std::sync::atomic::AtomicBool;
 
 use wirepath_marketdata::arbiter::ArbiterLimits;
+use wirepath_marketdata::books::BooksCapacity;
 use wirepath_marketdata::capture::{CapturedInterface, LinkType, Reader, Writer};
 use wirepath_marketdata::listen::{ListenReport, RecordedError, RecordedPlan, read};
 use wirepath_marketdata::synthetic::{Mix, SyntheticSession, SyntheticSpec, TELEGRAM_BYTES_MAX};
@@ -42,7 +43,12 @@ fn capture(count: u64) -> Vec<u8> {
 
 fn report_of(capture: &[u8], from: Vec<SocketAddrV4>) -> Result<ListenReport, RecordedError> {
     let mut reader = Reader::new("memory", capture).expect("a capture");
-    let plan = RecordedPlan { from, limits: ArbiterLimits::default(), books_max: 1000 };
+    let plan = RecordedPlan {
+        from,
+        limits: ArbiterLimits::default(),
+        books: BooksCapacity::SNAPSHOTS,
+        books_shown: None,
+    };
     let mut report = ListenReport::recording(&plan.from);
     let stop = AtomicBool::new(false);
     let recording = read(&mut reader, &plan, &stop, |interval| report.end(interval))?;

@@ -55,6 +55,7 @@ pub fn body(page: &Page) -> Markup {
         (section("Traffic", &traffic(page)))
         (fold("What each arm is worth", &worth(page)))
         (fold("Latency", &tails(page)))
+        (fold("From the time in the packet", &calibrated(page)))
         (fold("Trial by trial", &series(page)))
         (fold("Cost by CPU", &cpus(page)))
         (fold("Figures", &tables(page)))
@@ -237,6 +238,14 @@ fn traffic(page: &Page) -> Markup {
                 (summary::bars(&chart.title, chart, at))
             }
             (figures_table("Medians; round trips of all trials together", &traffic.labels, &traffic.rows))
+        }
+    }
+}
+
+fn calibrated(page: &Page) -> Markup {
+    html! {
+        @if let Some(calibrated) = &page.calibrated {
+            (figures_table(calibrated.caption, &calibrated.labels, &calibrated.rows))
         }
     }
 }

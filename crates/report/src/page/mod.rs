@@ -6,6 +6,7 @@
 mod absent;
 mod beside;
 mod best;
+mod calibrated;
 mod charts;
 mod command;
 mod comparison;
@@ -38,6 +39,7 @@ use remarks::{answers, delivery, failures, modes, not_run, reasons};
 pub use absent::Absent;
 pub use beside::{Beside, BesideCell};
 pub(crate) use best::best;
+pub use calibrated::Calibrated;
 pub(crate) use charts::{CPUS_MAX, whole_percent};
 pub use charts::{ChartLine, Cpu, CpuChart, LineChart, RatioChart, RatioRow};
 pub use command::quoted;
@@ -74,6 +76,8 @@ pub struct Page {
     pub beside: Option<Beside>,
     /// Rates, round trips and jitter; `None` if the question is not a rate.
     pub traffic: Option<Traffic>,
+    /// Latency from a time in the packet; `None` if packets have none.
+    pub calibrated: Option<Calibrated>,
     /// The set that a search found and what each member is worth; empty without a search.
     pub members: Vec<Remark>,
     /// One sentence per variant and peer, by the first judged metric.
@@ -290,6 +294,7 @@ impl Page {
             metrics: outcome.judged.iter().map(|name| metric(outcome, name)).collect(),
             beside: beside::beside(outcome),
             traffic: traffic::traffic(outcome),
+            calibrated: calibrated::calibrated(outcome),
             members: best::members(outcome),
             answers: answers(outcome),
             reported: metric::reported(outcome),

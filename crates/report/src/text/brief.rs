@@ -2,7 +2,7 @@
 
 use model::Verdict;
 
-use super::{range, traffic, verdict};
+use super::{calibrated, range, traffic, verdict};
 use crate::page::{Absent, Page, PageMetric, Row};
 use crate::screen::{Cell, Screen, Tone, wrap};
 use crate::units;
@@ -28,6 +28,10 @@ pub(super) fn figures(screen: &mut Screen, page: &Page) {
     if let Some(figures) = &page.traffic {
         screen.blank();
         traffic(screen, figures);
+    }
+    if let Some(figures) = &page.calibrated {
+        screen.blank();
+        calibrated(screen, figures);
     }
     screen.blank();
     let is_told = page.title.contains(&page.subject);

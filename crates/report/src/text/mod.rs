@@ -11,7 +11,9 @@ mod watch;
 
 use model::Outcome;
 
-use crate::page::{Beside, BesideCell, Failures, Page, PageMetric, Remark, Row, Traffic};
+use crate::page::{
+    Beside, BesideCell, Calibrated, Failures, Page, PageMetric, Remark, Row, Traffic,
+};
 use crate::screen::{Cell, Screen, Tone};
 use crate::store::Summary;
 use crate::{units, wording};
@@ -81,6 +83,10 @@ fn full(screen: &mut Screen, page: &Page) {
     if let Some(figures) = &page.traffic {
         screen.blank();
         traffic(screen, figures);
+    }
+    if let Some(figures) = &page.calibrated {
+        screen.blank();
+        calibrated(screen, figures);
     }
     let failures: Vec<Remark> = page.failures.iter().map(Failures::remark).collect();
     for (title, remarks) in [
@@ -154,8 +160,23 @@ fn arm_row(row: &Row, is_narrow: bool) -> Vec<Cell> {
 fn traffic(screen: &mut Screen, traffic: &Traffic) {
     let labels = traffic.labels.iter().enumerate();
     let labels = labels.map(|(at, label)| format!(">{label}{}", if at < 2 { "" } else { "?" }));
+    figures_by_arm(screen, labels, &traffic.rows);
+}
+
+/// Latency from a time in the packet.
+fn calibrated(screen: &mut Screen, calibrated: &Calibrated) {
+    screen.paragraph("", calibrated.caption, Tone::Dim);
+    let labels = calibrated.labels.iter().map(|label| format!(">{label}"));
+    figures_by_arm(screen, labels, &calibrated.rows);
+}
+
+fn figures_by_arm(
+    screen: &mut Screen,
+    labels: impl Iterator<Item = String>,
+    rows: &[(String, Vec<Option<String>>)],
+) {
     let columns: Vec<String> = std::iter::once("arm".to_owned()).chain(labels).collect();
-    let rows = traffic.rows.iter().map(|(arm, figures)| {
+    let rows = rows.iter().map(|(arm, figures)| {
         let figures = figures.iter().map(|text: &Option<String>| Cell::or_dash(text.as_deref()));
         std::iter::once(Cell::plain(arm)).chain(figures).collect()
     });

@@ -205,6 +205,18 @@ pub struct BrokenTrade {
     pub match_number: u64,
 }
 
+/// Reference of the order that a message is about, read without a check of the message: for a look ahead. `None` if its
+/// type is about no order.
+#[inline]
+pub fn order_reference(bytes: &[u8]) -> Option<u64> {
+    let (&[b'A' | b'F' | b'E' | b'C' | b'X' | b'D' | b'U', ..], body) =
+        bytes.split_first_chunk::<HEAD_BYTES>()?
+    else {
+        return None;
+    };
+    body.first_chunk().copied().map(u64::from_be_bytes)
+}
+
 impl<'a> Message<'a> {
     /// The message that these bytes are, no more and no less.
     #[inline]

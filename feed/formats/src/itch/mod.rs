@@ -26,7 +26,7 @@ pub use error::{EncodeError, ItchError};
 pub use kind::Kind;
 pub use message::{
     AddOrder, Body, BrokenTrade, CrossTrade, ExecutionPrice, MAX_BYTES, Message, OrderCancel,
-    OrderDelete, OrderExecuted, OrderReplace, StockDirectory, SystemEvent, Trade,
+    OrderDelete, OrderExecuted, OrderReplace, StockDirectory, SystemEvent, Trade, order_reference,
 };
 pub use value::{BookSide, Stock, Timestamp};
 

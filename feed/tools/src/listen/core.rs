@@ -10,18 +10,16 @@ use super::content::{Content, Present};
 use super::interval::{Counts, GapList, LineStats, ListenInterval, TopRow};
 use super::line::LineTrack;
 use crate::arbiter::{Arbiter, ArbiterDelivery, ArbiterLimits, FeedLine, OpenGap, SequenceDomain};
+use crate::books::{BooksCapacity, BooksReport, BooksShown, FeedBooks, LOCATES};
 use crate::late::Now;
 use crate::messages::{self, Digest};
 use crate::protocol::{Protocol, ProtocolEvidence, evidence};
 use crate::quality::Quality;
 use crate::relative_latency::Base;
-use crate::symbols::{SymbolBook, Symbols, Update};
+use crate::symbols::Update;
 
 /// Number of message types counted separately: formats of telegrams, letters of ITCH.
 const KINDS: usize = 256;
-
-/// Instruments of ITCH: 16 bits number them.
-const LOCATES: u32 = 1 << 16;
 
 /// Settings of a core.
 #[derive(Debug, Clone, Copy)]
@@ -30,7 +28,9 @@ pub(super) struct CorePlan {
     pub(super) protocol: Option<Protocol>,
     pub(super) limits: ArbiterLimits,
     pub(super) line_count: usize,
-    pub(super) books_max: u32,
+    pub(super) books: BooksCapacity,
+    /// Books of the last interval.
+    pub(super) shown: Option<BooksShown>,
     pub(super) digests: bool,
     /// Missing messages are requested.
     pub(super) recovers: bool,
@@ -51,7 +51,7 @@ pub(super) struct LineState {
 #[derive(Debug)]
 pub(super) struct Sink {
     protocol: Protocol,
-    pub(super) symbols: Symbols,
+    pub(super) books: FeedBooks,
     pub(super) kinds: Box<[u64; KINDS]>,
     pub(super) undecoded: u64,
     pub(super) digests: Option<Vec<(SequenceDomain, Digest)>>,
@@ -94,13 +94,16 @@ pub(super) struct Core {
     late_ns: u64,
     /// CLOCK_REALTIME of the last datagram.
     read_ns: u64,
+    shown: Option<BooksShown>,
+    has_noted_books: bool,
+    has_noted_orders: bool,
 }
 
 impl Sink {
-    pub(super) fn new(protocol: Protocol, symbols: Symbols, has_digests: bool) -> Self {
+    pub(super) fn new(protocol: Protocol, books: FeedBooks, has_digests: bool) -> Self {
         Sink {
             protocol,
-            symbols,
+            books,
             kinds: Box::new([0; KINDS]),
             undecoded: 0,
             digests: has_digests.then(Vec::new),
@@ -120,9 +123,9 @@ impl Sink {
         quality: Option<&mut Quality>,
         present: Option<&Present<'_>>,
     ) {
-        let (domain, sequence, message) = match delivery {
-            ArbiterDelivery::Message { domain, sequence, message, .. } => {
-                (domain, sequence, message)
+        let (domain, epoch, sequence, message) = match delivery {
+            ArbiterDelivery::Message { domain, epoch, sequence, message, .. } => {
+                (domain, epoch, sequence, message)
             }
             ArbiterDelivery::Gap { domain, first, count, .. } => {
                 return self.gaps.add(OpenGap { domain, first, count });
@@ -137,7 +140,7 @@ impl Sink {
             self.undecoded += 1;
             return;
         };
-        let instrument = self.keep(&content);
+        let instrument = self.keep(domain, epoch, &content);
         if let Some(matched_ns) = content.matched_ns() {
             let difference = self.base.difference_ns(self.real_ns, matched_ns);
             interval.match_to_app[2].record(difference);
@@ -156,11 +159,11 @@ impl Sink {
 
     /// Counts a message and updates its book; returns the number of its instrument.
     #[inline]
-    fn keep(&mut self, content: &Content<'_>) -> Option<u32> {
+    fn keep(&mut self, domain: SequenceDomain, epoch: u32, content: &Content<'_>) -> Option<u32> {
         match content {
             Content::Twse(telegram) => {
                 self.kinds[usize::from(telegram.format())] += 1;
-                match self.symbols.update(telegram) {
+                match self.books.telegram(telegram) {
                     Update::Applied(book) => return Some(book),
                     Update::EndOfFeed => self.has_ended = true,
                     Update::Ignored | Update::Full => {}
@@ -169,6 +172,7 @@ impl Sink {
             }
             Content::Itch(message) => {
                 self.kinds[usize::from(message.kind().to_wire())] += 1;
+                self.books.message(domain, epoch, message);
                 // 0 is a message about no instrument.
                 (message.locate > 0).then_some(message.locate.into())
             }
@@ -200,11 +204,11 @@ macro_rules! delivering {
 impl Core {
     pub(super) fn new(plan: &CorePlan) -> Self {
         let instruments_max = match plan.protocol {
-            Some(Protocol::Twse) => plan.books_max,
+            Some(Protocol::Twse) => plan.books.books_max,
             Some(Protocol::Mold) => LOCATES,
-            None => plan.books_max.max(LOCATES),
+            None => plan.books.books_max.max(LOCATES),
         };
-        let books = Symbols::new(plan.books_max);
+        let books = FeedBooks::new(plan.books);
         let arbiter = Arbiter::new(plan.limits);
         let domain_count = arbiter.limits().domains as usize;
         Core {
@@ -228,6 +232,9 @@ impl Core {
             unnumbered: 0,
             late_ns: plan.late.map_or(u64::MAX, |late| late.as_nanos() as u64),
             read_ns: 0,
+            shown: plan.shown,
+            has_noted_books: false,
+            has_noted_orders: false,
         }
     }
 
@@ -255,8 +262,8 @@ impl Core {
                 .collect(),
             is_balanced: self.arbiter.balances(),
             kinds: self.kinds(),
-            books: self.sink.symbols.books().len() as u64,
-            books_refused: self.sink.symbols.refused(),
+            books: self.sink.books.book_count(),
+            books_refused: self.sink.books.refused_count(),
             undecoded: self.sink.undecoded,
             recovery,
             missing_at_end: self.missing_at_end(),
@@ -279,14 +286,44 @@ impl Core {
                 self.unnumbered
             ));
         }
+        self.interval.books = self.shown.map(|shown| {
+            let name = |domain| self.session_name(domain);
+            Box::new(BooksReport::new(&self.sink.books, shown, name))
+        });
         let Some(mut quality) = self.quality.take() else { return };
         quality.finish();
-        for (number, book) in (0..).zip(self.sink.symbols.books()) {
+        for (number, book) in (0..).zip(self.sink.books.symbols.books()) {
             let mut name = [b' '; 8];
             name[..6].copy_from_slice(&book.symbol.to_bytes());
             quality.instruments.name(number, name);
         }
         self.interval.quality = Some(quality);
+    }
+
+    fn session_name(&self, domain: SequenceDomain) -> String {
+        let session = self.sessions.iter().find(|state| state.domain == domain);
+        session.map_or_else(|| messages::domain_name(domain), |state| state.session.to_string())
+    }
+
+    /// Notes once each that there is no space for more books or orders.
+    pub(super) fn note_capacity(&mut self) {
+        let books = &self.sink.books;
+        if !self.has_noted_books && books.refused_count() > 0 {
+            self.has_noted_books = true;
+            self.interval.notes.push(format!(
+                "no space for a book more than {}: messages of further instruments are not kept (raise --symbols)",
+                books.book_count()
+            ));
+        }
+        let orders = books.orders.as_ref().map(|orders| orders.counts()).unwrap_or_default();
+        if !self.has_noted_orders && orders.orders_refused > 0 {
+            self.has_noted_orders = true;
+            self.interval.notes.push(format!(
+                "no space for an order more than {}: further ones are not kept, and their books are wrong (raise \
+                 --orders)",
+                orders.live
+            ));
+        }
     }
 
     /// Counts datagrams of a line that were not recognised as of the protocol.
@@ -328,7 +365,7 @@ impl Core {
         match self.protocol.or_else(|| self.detect(payload)) {
             None => malformed += 1,
             Some(Protocol::Twse) => {
-                self.sink.symbols.prefetch(payload);
+                self.sink.books.symbols.prefetch(payload);
                 for telegram in Telegrams::new(payload) {
                     let Ok(telegram) = telegram else {
                         malformed += 1;
@@ -349,6 +386,9 @@ impl Core {
                     self.unnumbered +=
                         u64::from(header.sequence == 0 && header.message_count() > 0);
                     let domain = self.session(&header, from);
+                    if let Some(orders) = &self.sink.books.orders {
+                        orders.prefetch(domain, packet.messages().flatten().map(|m| m.bytes));
+                    }
                     for message in packet.messages() {
                         let Ok(mold::Message { sequence, bytes, .. }) = message else {
                             malformed += 1;
@@ -406,6 +446,7 @@ impl Core {
             line.track.remove(domain);
         }
         self.sessions.retain(|state| state.domain != domain);
+        self.sink.books.remove(domain);
         if let Some(digests) = &mut self.sink.digests {
             digests.retain(|(known, _)| *known != domain);
         }
@@ -538,23 +579,14 @@ impl Core {
 
     pub(super) fn top(&self, count: usize) -> Vec<TopRow> {
         if count == 0 {
-            Vec::new()
-        } else {
-            self.sink
-                .symbols
-                .busiest(count)
-                .iter()
-                .map(|book: &&SymbolBook| TopRow {
-                    symbol: book.symbol.as_str().trim_end().to_owned(),
-                    business: book.business,
-                    quotes: book.quotes,
-                    trades: book.trades,
-                    last: (book.trade.price, book.trade.quantity),
-                    best: [book.depth.bids().next(), book.depth.asks().next()]
-                        .map(|level| level.map(|level| (level.price, level.quantity))),
-                    cumulative_volume: book.cumulative_volume,
-                })
-                .collect()
+            return Vec::new();
+        }
+        let FeedBooks { symbols, orders } = &self.sink.books;
+        match orders {
+            Some(orders) if symbols.books().is_empty() => {
+                orders.busiest(count).into_iter().map(TopRow::from).collect()
+            }
+            _ => symbols.busiest(count).into_iter().map(TopRow::from).collect(),
         }
     }
 }
@@ -573,7 +605,8 @@ mod tests {
         let len = other.write(&mut buffer).expect("it fits");
         let content = Content::decode(Protocol::Twse, &buffer[..len]);
         assert!(content.is_some());
-        let mut sink = Sink::new(Protocol::Twse, Symbols::new(1), false);
+        let books = FeedBooks::new(BooksCapacity { books_max: 1, orders_max: None });
+        let mut sink = Sink::new(Protocol::Twse, books, false);
         let mut interval = ListenInterval::default();
         // Bytes that cannot be decoded: only a second decoding would find out.
         let bytes = &[0_u8; 8][..];

@@ -7,10 +7,12 @@ use market::twse::Price;
 use model::latency_histogram;
 
 use crate::arbiter::{DomainStats, LineCounts, OpenGap, SequenceDomain, Totals};
+use crate::books::{BooksReport, OrderBook};
 use crate::late::LateList;
 use crate::quality::Quality;
 use crate::recovery;
 use crate::relative_latency::RelativeLatency;
+use crate::symbols::SymbolBook;
 
 /// Accounting of one line since the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -69,8 +71,8 @@ impl LineStats {
 pub struct TopRow {
     /// Code of the instrument.
     pub symbol: String,
-    /// 1 TWSE, 2 TPEx.
-    pub business: u8,
+    /// 1 TWSE, 2 TPEx; `None` of ITCH.
+    pub business: Option<u8>,
     pub quotes: u64,
     pub trades: u64,
     /// Last trade: price and quantity; quantity 0 if none.
@@ -79,6 +81,35 @@ pub struct TopRow {
     pub best: [Option<(Price, u64)>; 2],
     /// Traded today.
     pub cumulative_volume: u64,
+}
+
+impl From<&SymbolBook> for TopRow {
+    fn from(book: &SymbolBook) -> Self {
+        TopRow {
+            symbol: book.symbol.as_str().trim_end().to_owned(),
+            business: Some(book.business),
+            quotes: book.quotes,
+            trades: book.trades,
+            last: (book.trade.price, book.trade.quantity),
+            best: [book.depth.bids().next(), book.depth.asks().next()]
+                .map(|level| level.map(|level| (level.price, level.quantity))),
+            cumulative_volume: book.cumulative_volume,
+        }
+    }
+}
+
+impl From<&OrderBook> for TopRow {
+    fn from(book: &OrderBook) -> Self {
+        TopRow {
+            symbol: book.stock.as_str().to_owned(),
+            business: None,
+            quotes: book.messages,
+            trades: book.trades,
+            last: book.last,
+            best: book.best().map(|level| level.map(|level| (level.price, level.shares))),
+            cumulative_volume: book.volume,
+        }
+    }
 }
 
 /// Missing messages by their place, the first [`GapList::MAX`] gaps.
@@ -159,6 +190,8 @@ pub struct ListenInterval {
     pub gone: Option<String>,
     /// In the last interval of a run that measures it.
     pub quality: Option<Box<Quality>>,
+    /// In the last interval of a run that shows its books.
+    pub books: Option<Box<BooksReport>>,
 }
 
 impl Default for ListenInterval {
@@ -177,6 +210,7 @@ impl Default for ListenInterval {
             notes: Vec::new(),
             gone: None,
             quality: None,
+            books: None,
         }
     }
 }

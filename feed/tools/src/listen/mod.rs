@@ -30,6 +30,7 @@ use self::intake::Intake;
 use self::retransmit::Retransmit;
 use self::silence::SilenceWatch;
 use super::arbiter::{self, FeedLine};
+use super::books::{BooksCapacity, BooksShown};
 use super::late::Now;
 use super::pitfalls::{self, ReceiverConfig};
 use super::protocol::Protocol;
@@ -82,8 +83,9 @@ pub struct ListenPlan {
     pub pin: Option<usize>,
     /// Real-time priority (SCHED_FIFO), 1 to 99.
     pub fifo: Option<i32>,
-    /// Capacity for order books; an instrument traded in both lots has two.
-    pub books_max: u32,
+    pub books: BooksCapacity,
+    /// Books of the summary.
+    pub books_shown: Option<BooksShown>,
     /// Number of busiest books per interval, found on the receiving thread.
     pub top: usize,
     /// Compute a digest of the delivered messages per domain.
@@ -132,7 +134,8 @@ impl FeedListener {
             protocol: plan.protocol,
             limits: plan.limits,
             line_count: plan.groups.len(),
-            books_max: plan.books_max,
+            books: plan.books,
+            shown: plan.books_shown,
             digests: plan.digests,
             recovers: retransmit.is_some(),
             measures_quality: plan.measures_quality,
@@ -279,6 +282,7 @@ impl FeedListener {
         self.note_drops(&counts);
         self.note_foreign(&counts);
         self.note_domains(&counts);
+        self.core.note_capacity();
         let top = self.core.top(self.plan.top);
         let interval = &mut self.core.interval;
         interval.elapsed_ns = now_ns - begun_ns;

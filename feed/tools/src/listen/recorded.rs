@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::core::{Core, CorePlan};
 use super::interval::ListenInterval;
 use crate::arbiter::{ArbiterLimits, FeedLine};
+use crate::books::{BooksCapacity, BooksShown};
 use crate::capture::{CaptureError, CaptureKind, Datagram, Reader};
 use crate::late::Now;
 use crate::protocol::{CaptureFlows, Protocol};
@@ -24,8 +25,9 @@ pub struct RecordedPlan {
     /// Destinations of lines A and B; empty: the first one found is line A, the second line B.
     pub from: Vec<SocketAddrV4>,
     pub limits: ArbiterLimits,
-    /// Capacity for order books.
-    pub books_max: u32,
+    pub books: BooksCapacity,
+    /// Books of the summary.
+    pub books_shown: Option<BooksShown>,
 }
 
 /// Error of a recording.
@@ -192,7 +194,8 @@ impl Run {
             protocol: Some(protocol),
             limits: plan.limits,
             line_count: 2,
-            books_max: if protocol == Protocol::Mold { 1 } else { plan.books_max },
+            books: plan.books,
+            shown: plan.books_shown,
             digests: false,
             recovers: false,
             measures_quality: true,
@@ -226,6 +229,7 @@ impl Run {
 
     fn close_interval(&mut self, each: &mut impl FnMut(&mut ListenInterval)) {
         let counts = self.core.counts(|_, line| line, None);
+        self.core.note_capacity();
         let interval = &mut self.core.interval;
         interval.elapsed_ns = self.now_ns - self.begun_ns;
         interval.counts = counts;

@@ -153,7 +153,8 @@ struct LiveLine {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct TopDocument<'a> {
     symbol: &'a str,
-    business: u8,
+    /// Absent of ITCH.
+    business: Option<u8>,
     quote_count: u64,
     trade_count: u64,
     last: Option<LevelDocument>,

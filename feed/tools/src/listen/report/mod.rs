@@ -18,6 +18,7 @@ pub use self::live::LiveDocument;
 pub use self::summary::ListenDocument;
 use super::interval::{Counts, LineStats, ListenInterval};
 use crate::arbiter::SequenceDomain;
+use crate::books::BooksReport;
 use crate::late::LateReport;
 use crate::messages::domain_name;
 use crate::quality::Quality;
@@ -70,6 +71,8 @@ pub struct ListenReport {
     live: Live,
     /// Of a run that measures it, after its end.
     quality: Option<Box<Quality>>,
+    /// Of a run that shows its books, after its end.
+    books: Option<Box<BooksReport>>,
     /// Late datagrams, of a run that looks for them.
     pub late: Option<LateReport>,
     command: &'static str,
@@ -90,6 +93,7 @@ impl ListenReport {
             notes: Vec::new(),
             live: Live::default(),
             quality: None,
+            books: None,
             late: None,
             command: "feed listen",
             is_recording: false,
@@ -121,6 +125,7 @@ impl ListenReport {
     pub fn end(&mut self, interval: &mut ListenInterval) {
         self.absorb(interval);
         self.quality = interval.quality.take();
+        self.books = interval.books.take();
     }
 
     /// Adds an interval.

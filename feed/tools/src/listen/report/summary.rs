@@ -11,6 +11,7 @@ use serde::Serialize;
 use super::{LINES, LineReport, ListenReport, Percentiles, Refused, time};
 use crate::TEXT_COLUMN;
 use crate::arbiter::{DomainStats, LineCounts};
+use crate::books::{BooksDocument, BooksReport};
 use crate::late::{LateDocument, LateReport};
 use crate::quality::Quality;
 use crate::recovery;
@@ -50,6 +51,8 @@ pub struct ListenDocument<'a> {
     feed_ended: bool,
     balanced: bool,
     notes: &'a [String],
+    /// Absent without --books.
+    books: Option<BooksDocument<'a>>,
     /// Absent if the run did not measure it.
     quality: Option<QualityDocument>,
     /// Absent without --late, and of a recording without it.
@@ -261,6 +264,7 @@ impl ListenReport {
             feed_ended: counts.has_ended,
             balanced: self.balances(),
             notes: &self.notes,
+            books: self.books.as_deref().map(BooksReport::document),
             quality: (self.quality.as_deref())
                 .map(|quality| QualityDocument::new(quality, counts.lines.len())),
             late: self.late.as_ref().map(LateReport::document),
@@ -324,6 +328,9 @@ impl ListenReport {
             if count > 0 {
                 screen.entry(label, format!("{count} {what}"));
             }
+        }
+        if let Some(books) = &self.books {
+            books.write(&mut screen);
         }
         if !self.balances() {
             screen.entry("counts", "DO NOT ADD UP; this is a bug in wirepath");
