@@ -41,7 +41,8 @@ impl VcpuProfile {
     pub(super) fn shares(&self, measured: &Snapshot) -> SampledShares {
         let end_ns = measured.began_ns.saturating_add(measured.at_ns);
         let samples = self.0.samples();
-        let within = samples.iter().filter(|sample| (measured.began_ns..end_ns).contains(&sample.at_ns));
+        let within =
+            samples.iter().filter(|sample| (measured.began_ns..end_ns).contains(&sample.at_ns));
         let modes: Vec<SampledMode> = within.map(|sample| sample.mode).collect();
         shares(&modes, measured.at_ns)
     }

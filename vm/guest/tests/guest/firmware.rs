@@ -128,11 +128,11 @@ fn idle_machine_sleeps_without_ticks_and_traffic_has_all_of_its_own() {
             .map(|counter| after.get(counter) - before.get(counter))
     };
     let [uptime_ns, counted, served] =
-        ticks_over(&|| std::thread::sleep(Duration::from_millis(1500)));
+        ticks_over(&|| std::thread::sleep(Duration::from_millis(2000)));
     // Ticks that were skipped are counted as time, and served by no task.
     let due = uptime_ns / 1_000_000;
     assert!(counted > due / 2 && counted <= due + 1, "{counted} of {due}");
-    assert!(served < 100, "{served} of {counted}");
+    assert!(served * 4 < counted, "{served} of {counted}");
     let [_, counted, served] = ticks_over(&|| {
         ping::run(&link, &peer, EchoKind::Icmp, 56, Until::Count(3000)).expect("it answers");
     });
