@@ -59,6 +59,20 @@ const IMAGES: &[Image] = &[
     },
 ];
 
+/// Arms of the firmware whose code is sized alone: the baseline, the source's switches one by one, and its four together.
+const SIZED_ARMS: &[&str] = &[
+    "",
+    "quiet",
+    "async-tx",
+    "async-tx,lazy-reap",
+    "rx-task",
+    "icmp-in-irq",
+    "quiet,async-tx,lazy-reap",
+    "quiet,async-tx,lazy-reap,rx-task",
+];
+/// Of the firmware's build: the only arm whose code it keeps.
+const ONLY_ARM: &str = "WIREPATH_GUEST_ONLY";
+
 /// The driver for C: folder of its workspace, target without floating-point registers, which kernels keep out of, and file.
 const LIBRARY_WORKSPACE: &str = "vm/firmware";
 const LIBRARY_TARGET: &str = "aarch64-unknown-none-softfloat";
@@ -71,7 +85,7 @@ pub(crate) fn build(root: &Path) -> Result<()> {
     fs::create_dir_all(&out).with_context(|| format!("creating {}", out.display()))?;
     for image in IMAGES {
         release::add_target(root, image.target)?;
-        let built = build_image(root, image)?;
+        let built = build_image(root, image, None)?;
         let to = out.join(image.file);
         fs::copy(&built, &to).with_context(|| format!("copying {}", built.display()))?;
         let bytes = fs::read(&to).with_context(|| format!("reading {}", to.display()))?;
@@ -84,6 +98,27 @@ pub(crate) fn build(root: &Path) -> Result<()> {
         let to = out.join(from.file_name().context("a file has a name")?);
         fs::copy(&from, &to).with_context(|| format!("copying {}", from.display()))?;
         println!("{}", to.display());
+    }
+    Ok(())
+}
+
+/// Builds the firmware with the code of one arm alone, arm by arm, and prints its size beside the baseline's. Copies nothing.
+pub(crate) fn print_sizes(root: &Path) -> Result<()> {
+    let image = &IMAGES[0];
+    release::add_target(root, image.target)?;
+    let mut baseline = None;
+    println!("{:34}  {:>18}  {:>7}", "switches", "code and constants", "");
+    for arm in SIZED_ARMS.iter().copied().map(Some).chain([None]) {
+        let built = build_image(root, image, arm)?;
+        let bytes = fs::read(&built).with_context(|| format!("reading {}", built.display()))?;
+        let [text, ..] = sizes(&bytes)?;
+        let name = match arm {
+            Some("") => "none: the baseline",
+            Some(names) => names,
+            None => "all arms in one image",
+        };
+        let change = (text as f64 / *baseline.get_or_insert(text) as f64 - 1.0) * 100.0;
+        println!("{name:34}  {text:>16} B  {change:>+6.1} %");
     }
     Ok(())
 }
@@ -126,8 +161,14 @@ pub(crate) fn compile() -> Result<()> {
 }
 
 /// Builds an image; returns the executable. It is the same in every folder.
-fn build_image(root: &Path, image: &Image) -> Result<PathBuf> {
+///
+/// - `only_arm`: switches of the only arm whose code it keeps; `None` for all arms.
+fn build_image(root: &Path, image: &Image, only_arm: Option<&str>) -> Result<PathBuf> {
     let mut command = cargo(root, image.workspace, "build", image.target)?;
+    match only_arm {
+        Some(switches) => command.env(ONLY_ARM, switches),
+        None => command.env_remove(ONLY_ARM),
+    };
     command.args(["--package", image.package, "--bin", image.binary]);
     executable(&messages(command)?, image.binary)
         .with_context(|| format!("cargo names no executable of {}", image.binary))

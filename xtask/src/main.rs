@@ -34,7 +34,7 @@ usage: cargo xtask edges        check the dependencies between the crates of the
        cargo xtask budget       compare the product lines of each package with its ceiling; --write lowers ceilings
        cargo xtask goldens      rewrite the golden files from the current output of the tests
        cargo xtask man [DIR]    write the man pages to DIR (out/man if not given)
-       cargo xtask firmware     build the images of both guests into target/firmware
+       cargo xtask firmware     build the images of both guests into target/firmware; --sizes compares the code of arms
        cargo xtask linux-guest  build the Linux guests of paths and tests from Debian packages
        cargo xtask evidence PAGE  measure the tables of docs/evidence/PAGE.md again; --list [PAGE] prints their commands
        cargo xtask causes       plant every cause, as root, and write docs/evidence/causes.md
@@ -65,6 +65,7 @@ fn main() -> Result<()> {
         ["budget", "--write"] => budget::write(root),
         ["goldens"] => goldens(root),
         ["firmware"] => firmware::build(root),
+        ["firmware", "--sizes"] => firmware::print_sizes(root),
         ["linux-guest"] => linux_guest::build(root),
         ["evidence", "--list"] => evidence::list_all(root),
         ["evidence", "--list", page] => evidence::list(root, page),

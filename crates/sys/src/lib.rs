@@ -47,6 +47,7 @@ pub mod sysfs;
 pub mod tap;
 pub mod tcp;
 pub mod thread;
+pub mod thread_samples;
 pub mod tracefs;
 pub mod udp;
 pub mod uring;

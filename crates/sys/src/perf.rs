@@ -1,7 +1,7 @@
 //! Software events of the kernel that run BPF programs: timers of CPUs, and what happens to a thread.
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 
 /// `PERF_FLAG_FD_CLOEXEC` of `<linux/perf_event.h>`.
 pub(crate) const CLOSE_ON_EXEC: libc::c_ulong = 1 << 3;
@@ -43,6 +43,19 @@ impl SoftwareEvent {
         open(&attributes, thread as libc::pid_t, -1)
     }
 
+    /// Opens a timer as [`Self::thread_timer`] that writes a record with the time, on CLOCK_MONOTONIC, into the ring that
+    /// is mapped from it.
+    ///
+    /// Errors: those of [`Self::of_thread`].
+    pub(crate) fn thread_samples(thread: u32, period_ns: u64) -> io::Result<SoftwareEvent> {
+        let mut attributes = attributes(u64::from(libbpf_sys::PERF_COUNT_SW_CPU_CLOCK));
+        attributes.__bindgen_anon_1.sample_period = period_ns;
+        attributes.sample_type = u64::from(libbpf_sys::PERF_SAMPLE_TIME);
+        attributes.set_use_clockid(1);
+        attributes.clockid = libc::CLOCK_MONOTONIC;
+        open(&attributes, thread as libc::pid_t, -1)
+    }
+
     /// Opens an event that fires each time, on every CPU.
     ///
     /// - `thread`: as `gettid` numbers it.
@@ -65,6 +78,10 @@ impl SoftwareEvent {
             ..attributes(id)
         };
         open(&attributes, -1, 0)
+    }
+
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 
     /// Releases ownership of the descriptor to a holder of its number.

@@ -28,6 +28,8 @@ mod support;
 mod switches;
 #[cfg(target_arch = "x86_64")]
 mod topology;
+#[cfg(target_arch = "x86_64")]
+mod vcpu_profile;
 
 pub use path::Vmnic;
 pub use switches::Switch;

@@ -9,6 +9,7 @@ use vmm::{self, GuestEnd, GuestOutcome, GuestTask, Halves, Snapshot, Spec};
 
 use super::switches;
 use super::topology::MAC;
+use super::vcpu_profile::{SampledShares, VcpuProfile};
 
 /// Memory of a guest.
 pub(super) const RAM_BYTES: usize = 32 << 20;
@@ -33,6 +34,8 @@ pub(super) fn spec<'a>(image: &'a [u8], arm: &Arm, task: GuestTask) -> Spec<'a> 
 pub(super) struct Ran {
     /// Counters of its measured part.
     pub(super) measured: Snapshot,
+    /// Of the measured part, by samples of the vCPU's thread; none where the kernel takes none.
+    pub(super) sampled: SampledShares,
     /// CPU time of the monitor's process, from its start to its end.
     pub(super) total_ns: u64,
 }
@@ -64,11 +67,15 @@ pub(super) fn run_guest(
     patience: Duration,
 ) -> Result<Ran, PathError> {
     let running = vmm::start(spec, |ram| Ok(open(ram)?)).map_err(PathError::part)?;
+    let profile = VcpuProfile::begin(running.pid());
     let (done, still) = wait(&running, patience);
     let (outcome, total_ns) = running.stop().map_err(|e| PathError::at("guest", chain(&e)))?;
     let GuestOutcome { end, measured, total, condition } = outcome;
     let why = match (end, measured) {
-        (GuestEnd::Done, Some(measured)) => return Ok(Ran { measured, total_ns }),
+        (GuestEnd::Done, Some(measured)) => {
+            let sampled = profile.map_or_else(Vec::new, |profile| profile.shares(&measured));
+            return Ok(Ran { measured, sampled, total_ns });
+        }
         (GuestEnd::Done, None) => "no measured part".to_owned(),
         (_, _) if !done => "it timed out".to_owned(),
         (end, _) => format!("it ended by {end:?}"),

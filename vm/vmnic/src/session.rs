@@ -254,6 +254,8 @@ fn finish(m: &mut Measurement, arm: &Arm, ran: &Ran, used: Used, back_end: &str)
     m.mode.insert("device".into(), device.into());
     m.mode.insert("driver".into(), driver.into());
     m.mode.insert("back end".into(), back_end.into());
+    let sampled = ran.sampled.iter().map(|(name, share)| ((*name).to_owned(), *share));
+    m.figures.extend(sampled);
     m.not_effective = accounting::not_effective(arm, &ran.measured);
 }
 

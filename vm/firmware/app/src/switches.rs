@@ -65,7 +65,54 @@ switches! {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Switches(u32);
 
+/// Switches of an image that has the code of one arm alone, which `cargo xtask firmware --sizes` builds to compare sizes;
+/// `None` if the command line chooses, as in every other image.
+const ONLY: Option<Switches> = match option_env!("WIREPATH_GUEST_ONLY") {
+    Some(names) => Some(parse_at_build(names.as_bytes())),
+    None => None,
+};
+
+/// As [`Switches::parse`], while the image is built. An unknown name fails the build.
+const fn parse_at_build(names: &[u8]) -> Switches {
+    let (mut set, mut from, mut at) = (Switches(0), 0, 0);
+    while at <= names.len() {
+        if at == names.len() || names[at] == b',' {
+            if at > from {
+                set = set.with(named(names, from, at));
+            }
+            from = at + 1;
+        }
+        at += 1;
+    }
+    set
+}
+
+/// The switch whose name is `names[from..to]`.
+const fn named(names: &[u8], from: usize, to: usize) -> Switch {
+    let mut bit = 0;
+    while bit < Switch::ALL.len() {
+        let id = Switch::ALL[bit].id().as_bytes();
+        let mut len = 0;
+        while len < id.len() && from + len < to && id[len] == names[from + len] {
+            len += 1;
+        }
+        if len == id.len() && from + len == to {
+            return Switch::ALL[bit];
+        }
+        bit += 1;
+    }
+    panic!("WIREPATH_GUEST_ONLY has a name that is not a switch")
+}
+
 impl Switches {
+    /// Switches that this image obeys: those of the command line, or those of the only arm that it has.
+    pub const fn of_image(self) -> Switches {
+        match ONLY {
+            Some(only) => only,
+            None => self,
+        }
+    }
+
     pub const fn has(self, switch: Switch) -> bool {
         self.0 & 1 << switch as u8 != 0
     }
@@ -120,6 +167,18 @@ mod tests {
         assert_eq!(Switches::parse(&all.to_string()), Ok(all));
         assert_eq!(Switches::parse(""), Ok(Switches::default()));
         assert_eq!(Switches::default().to_string(), "baseline");
+    }
+
+    #[test]
+    fn names_are_parsed_alike_while_an_image_is_built() {
+        for names in ["", "quiet", "async-tx,lazy-reap", "no-counters,quiet,", "rx-task"] {
+            let parsed = Switches::parse(names).expect("they are known");
+            assert_eq!(parse_at_build(names.as_bytes()), parsed, "{names}");
+        }
+        assert_eq!(Switches::default().of_image(), Switches::default());
+        for names in ["quie", "quiets", "lazy"] {
+            assert!(std::panic::catch_unwind(|| parse_at_build(names.as_bytes())).is_err());
+        }
     }
 
     #[test]

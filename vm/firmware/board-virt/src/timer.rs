@@ -79,6 +79,26 @@ pub fn missed_tick_count() -> u64 {
     MISSED.load(Ordering::Relaxed)
 }
 
+/// Sleeps until an interrupt other than the tick, if no tick is due. The ticks that would have come meanwhile are
+/// counted, and no handler is called for them; the next one comes when it would have come.
+///
+/// Call it with interrupts masked, which does not keep the processor asleep, and only while no task waits for a tick.
+pub fn sleep_without_ticks() {
+    let next = CNTV_CVAL_EL0.get();
+    if count() >= next {
+        return;
+    }
+    CNTV_CTL_EL0.write(CNTV_CTL_EL0::ENABLE::CLEAR);
+    crate::power::wait_for_interrupt();
+    let (now, interval) = (count(), INTERVAL.load(Ordering::Relaxed));
+    if now >= next {
+        let skipped_count = (now - next) / interval + 1;
+        kernel::system::skip_ticks(skipped_count);
+        CNTV_CVAL_EL0.set(next + skipped_count * interval);
+    }
+    CNTV_CTL_EL0.write(CNTV_CTL_EL0::ENABLE::SET);
+}
+
 /// Stops the kernel tick.
 pub fn stop() {
     CNTV_CTL_EL0.write(CNTV_CTL_EL0::ENABLE::CLEAR);

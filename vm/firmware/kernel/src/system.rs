@@ -134,6 +134,16 @@ pub fn tick() {
     critical_section::with(|cs| SCHEDULER.borrow_ref_mut(cs).tick());
 }
 
+/// True if no task waits with a limit of ticks, so that ticks may be skipped.
+pub fn needs_no_tick() -> bool {
+    critical_section::with(|cs| !SCHEDULER.borrow_ref(cs).has_timed())
+}
+
+/// Advances time by ticks that were skipped. Call it only while [`needs_no_tick`] holds.
+pub fn skip_ticks(count: u64) {
+    critical_section::with(|cs| SCHEDULER.borrow_ref_mut(cs).skip_ticks(count));
+}
+
 /// Enters an interrupt. Call with interrupts masked.
 pub fn enter_interrupt() {
     critical_section::with(|cs| SCHEDULER.borrow_ref_mut(cs).enter_interrupt());

@@ -57,8 +57,10 @@ fn every_rung_of_the_ladder_boots_and_loses_nothing() {
         }
         let m = trial(session.as_mut(), &arm);
         check(&arm.name, &m);
-        // One echo at a time leaves nothing to batch; all other switches are effective.
-        let idle: Vec<&str> = m.not_effective.iter().map(|found| &found.switch[..]).collect();
+        // One echo at a time leaves nothing to batch; all other switches are effective. `event-idx` spares a notification
+        // only where frames come close together, which a busy machine decides.
+        let idle = m.not_effective.iter().map(|found| &found.switch[..]);
+        let idle: Vec<&str> = idle.filter(|id| *id != "event-idx").collect();
         let is_polled = arm.has(Switch::PollMode);
         let is_counted = !arm.has(Switch::NoCounters);
         let expected: &[&str] = if !arm.has(Switch::Batching) {

@@ -112,6 +112,34 @@ fn rx_task_leaves_the_kernel_its_ticks_and_without_it_a_flood_takes_them() {
 }
 
 #[test]
+fn idle_machine_sleeps_without_ticks_and_traffic_has_all_of_its_own() {
+    let Some(image) = image() else { return };
+    let (_machine, link, peer) = booted(&Boot::firmware(&image, "quiet,async-tx"));
+    let mut token = 0;
+    let mut ticks_over = |work: &dyn Fn()| {
+        let mut snapshot = || {
+            token += 1;
+            link.counters(&peer, token).expect("it answers")
+        };
+        let before = snapshot();
+        work();
+        let after = snapshot();
+        [Counter::UptimeNs, Counter::Ticks, Counter::TicksServed]
+            .map(|counter| after.get(counter) - before.get(counter))
+    };
+    let [uptime_ns, counted, served] =
+        ticks_over(&|| std::thread::sleep(Duration::from_millis(2000)));
+    // Ticks that were skipped are counted as time, and served by no task.
+    let due = uptime_ns / 1_000_000;
+    assert!(counted > due / 2 && counted <= due + 1, "{counted} of {due}");
+    assert!(served * 4 < counted, "{served} of {counted}");
+    let [_, counted, served] = ticks_over(&|| {
+        ping::run(&link, &peer, EchoKind::Icmp, 56, Until::Count(3000)).expect("it answers");
+    });
+    assert!(served * 4 > counted * 3, "{served} of {counted}");
+}
+
+#[test]
 fn trace_lists_the_latest_events_in_order() {
     let Some(image) = image() else { return };
     let (_machine, link, peer) = booted(&Boot::firmware(&image, ALL));

@@ -144,6 +144,8 @@ counts! {
         pub combined_count: u64,
         /// Exits of the guest that sent what was put off.
         pub exit_flush_count: u64,
+        /// Frames that those exits sent.
+        pub exit_flushed_frame_count: u64,
         /// Frames sent whose interrupt was delayed.
         pub moderated_count: u64,
         /// Frames sent that the device found by reading its ring, without a demand.
@@ -160,6 +162,14 @@ counts! {
         pub transmit_ns: u64,
         /// Wall time that it spent raising and lowering the interrupt line.
         pub notify_ns: u64,
+        /// Frames that the vCPU's thread sent; all of them are in `transmit_ns`.
+        pub vcpu_sent_frame_count: u64,
+        /// Looks of the device's thread at the ring that found frames.
+        pub thread_pass_count: u64,
+        /// Frames of the looks that were timed: the first one and each eighth.
+        pub device_timed_frame_count: u64,
+        /// Wall time that the device's thread spent in the back end for the timed frames.
+        pub device_transmit_ns: u64,
         /// Wall time that the device's thread spent receiving frames and passing them to the device.
         pub receive_ns: u64,
     }
@@ -180,8 +190,10 @@ impl DeviceWork {
 /// All counters at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Snapshot {
-    /// CLOCK_MONOTONIC, nanoseconds.
+    /// CLOCK_MONOTONIC, nanoseconds; of a difference its length.
     pub at_ns: u64,
+    /// Of a difference: when it began, on the same clock.
+    pub began_ns: u64,
     /// Exits by reason.
     pub exits: Exits,
     /// The device's side.
@@ -207,6 +219,7 @@ impl Snapshot {
         let nic = &self.nic;
         Snapshot {
             at_ns: self.at_ns.saturating_sub(earlier.at_ns),
+            began_ns: earlier.at_ns,
             exits: self.exits.since(&earlier.exits),
             work: self.work.since(&earlier.work),
             nic: lance::Counters {

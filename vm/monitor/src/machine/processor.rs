@@ -345,6 +345,7 @@ impl<'a> Processor<'a> {
         let device = self.shared.device_for_guest();
         Ok(Snapshot {
             at_ns: monotonic_ns(),
+            began_ns: 0,
             exits: self.exits.clone(),
             work: device.work(),
             nic: *device.nic.counters(),

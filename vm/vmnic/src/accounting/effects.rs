@@ -5,13 +5,14 @@ use vmm::{COMBINE_FRAMES, MODERATE_FRAMES, Snapshot};
 
 use crate::switches::Switch;
 
-/// Frames to an interrupt from which on its price is not a part of a frame's any more.
+/// Frames to one event from which on its gain or price is no part of a frame's any more.
 const RARE: u64 = 1000;
 
 /// Switches of an arm that had no effect in the measured part, with the counts that show it.
 ///
 /// A device that polls needs no demand, so the switches that make demands cheaper are not judged then;
-/// nor is moderation while the guest masks the interrupt that it would delay.
+/// nor is moderation while the guest masks the interrupt that it would delay. `flush-at-exit` is judged then, too:
+/// what such a guest demands after a pause may wait.
 pub(crate) fn not_effective(arm: &Arm, seen: &Snapshot) -> Vec<NotEffective> {
     let (exits, work, lance) = (&seen.exits, &seen.work, &seen.nic);
     let (sent, received) = (lance.tx_frame_count, lance.rx_frame_count);
@@ -104,10 +105,11 @@ pub(crate) fn not_effective(arm: &Arm, seen: &Snapshot) -> Vec<NotEffective> {
     );
     check(
         Switch::FlushAtExit,
-        has_demands && work.exit_flush_count == 0,
+        work.exit_flushed_frame_count == 0
+            || work.exit_flushed_frame_count.saturating_mul(RARE) < sent,
         format!(
-            "no exit of the guest for another cause than a demand found one of the {} frames that waited",
-            work.combined_count
+            "of {sent} frames sent {} waited for others, and exits of the guest sent {}: none, or fewer than one in {RARE}",
+            work.combined_count, work.exit_flushed_frame_count
         ),
     );
     check(
@@ -203,6 +205,37 @@ mod tests {
             },
         );
         assert!(reasons(Switch::SharedRing, |seen| seen.work.backend_call_count = 334).is_empty());
+    }
+
+    #[test]
+    fn flush_at_exit_that_sends_no_frame_or_few_is_not_effective_with_polling_too() {
+        judges(
+            Switch::FlushAtExit,
+            "of 1000 frames sent 700 waited for others, and exits of the guest sent 0",
+            |seen| seen.work.combined_count = 700,
+            |seen| seen.work.exit_flushed_frame_count = 1,
+        );
+        let polled = Arm::with([Switch::FlushAtExit, Switch::OwnPolling]);
+        let mut seen = Snapshot::default();
+        (seen.nic.tx_frame_count, seen.work.polled_frame_count) = (141_456, 141_000);
+        let found = |seen: &Snapshot| {
+            let found = not_effective(&polled, seen);
+            found.into_iter().map(|one| one.switch.to_string()).collect::<Vec<_>>()
+        };
+        seen.work.exit_flushed_frame_count = 117;
+        assert_eq!(found(&seen), ["flush-at-exit"]);
+        seen.work.exit_flushed_frame_count = 142;
+        assert_eq!(found(&seen), [""; 0]);
+    }
+
+    #[test]
+    fn event_idx_that_spares_no_notification_is_not_effective() {
+        judges(
+            Switch::EventIdx,
+            "1000 demands and 1100 interrupts for 1000 frames sent and 100 received",
+            |seen| (seen.exits.demand_count, seen.work.interrupt_count) = (1000, 1100),
+            |seen| (seen.exits.demand_count, seen.work.interrupt_count) = (1000, 1099),
+        );
     }
 
     #[test]

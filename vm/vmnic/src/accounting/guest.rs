@@ -110,7 +110,13 @@ fn guest_figures(m: &mut Measurement, seen: &Snapshot, packet_count: u64, call_c
     let doorbells = work.doorbell_wake_count;
     let per_doorbell =
         (doorbells > 0).then(|| ("frames_per_doorbell", packet_count as f64 / doorbells as f64));
-    let figures = per_packet.chain([per_pass]).chain(per_doorbell);
+    // Of a frame that the thread itself sent, which for the other thread is a part of all.
+    let per_sent = [
+        ("vcpu_transmit_ns_per_frame", work.transmit_ns, work.vcpu_sent_frame_count),
+        ("device_transmit_ns_per_frame", work.device_transmit_ns, work.device_timed_frame_count),
+    ];
+    let per_sent = per_sent.map(|(name, ns, frame_count)| (name, ns as f64 / frame_count as f64));
+    let figures = per_packet.chain([per_pass]).chain(per_doorbell).chain(per_sent);
     for (name, value) in figures.chain(exit_book::idle_shares(seen)) {
         if value.is_finite() {
             m.figures.insert(name.to_owned(), value);
@@ -137,6 +143,9 @@ fn counters(seen: &Snapshot) -> Vec<(String, u64)> {
         ("doorbell_wake_count", work.doorbell_wake_count),
         ("combined_count", work.combined_count),
         ("exit_flush_count", work.exit_flush_count),
+        ("exit_flushed_frame_count", work.exit_flushed_frame_count),
+        ("vcpu_sent_frame_count", work.vcpu_sent_frame_count),
+        ("device_timed_frame_count", work.device_timed_frame_count),
         ("moderated_count", work.moderated_count),
         ("polled_frame_count", work.polled_frame_count),
         ("masked_frame_count", work.masked_frame_count),
@@ -204,6 +213,19 @@ mod tests {
         assert_eq!(all, Ok(1.0));
         let why = forward.unwrap_err();
         assert!(why.contains("does not count arrivals"), "{why}");
+    }
+
+    #[test]
+    fn transmit_time_of_a_frame_is_that_of_the_thread_that_sent_it() {
+        let mut seen = Snapshot::default();
+        seen.nic.tx_frame_count = 1000;
+        (seen.work.transmit_ns, seen.work.vcpu_sent_frame_count) = (40_000, 10);
+        let figures = guest_stream(&seen, &passed(1)).figures;
+        assert_eq!(figures["vcpu_transmit_ns_per_frame"], 4000.0);
+        assert!(!figures.contains_key("device_transmit_ns_per_frame"), "{figures:?}");
+        (seen.work.device_transmit_ns, seen.work.device_timed_frame_count) = (300_000, 100);
+        let figures = guest_stream(&seen, &passed(1)).figures;
+        assert_eq!(figures["device_transmit_ns_per_frame"], 3000.0);
     }
 
     #[test]

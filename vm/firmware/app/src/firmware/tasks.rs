@@ -2,7 +2,7 @@
 
 use core::cell::{Cell, RefCell};
 use core::fmt;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use app::responder::{Dump, KernelGauges, Parts};
 use app::{Config, Platform, Responder, Switch};
@@ -17,6 +17,10 @@ use virtio::StartError;
 
 /// A tick is 1 ms: the period of the ticker.
 const TICKS_PER_SECOND: u32 = 1000;
+/// Ticks without an interrupt of the card or the console after which the idle machine sleeps without ticks. Longer than
+/// the pause between two pings of the slowest load: with 10, their shortest round trip took half as long again, because
+/// QEMU's threads slept more deeply.
+const QUIET_TICKS: u32 = 100;
 /// Ticks after which a dump is dropped if the transmit ring stays full.
 const DUMP_TICKS_MAX: u32 = 1000;
 
@@ -41,6 +45,8 @@ static WAKE: Mutex<Cell<Option<Semaphore>>> = Mutex::new(Cell::new(None));
 static DUMPS: Mutex<Cell<Option<Queue>>> = Mutex::new(Cell::new(None));
 /// Times at which ticks were due, for the ticker.
 static TICKS: Mutex<Cell<Option<Queue>>> = Mutex::new(Cell::new(None));
+/// Ticks since the last interrupt of the card or the console. Interrupts write it, and no clock is read for it.
+static QUIET: AtomicU32 = AtomicU32::new(0);
 /// Longest lateness of the ticker since the last snapshot, nanoseconds.
 static TICK_LATE_NS_MAX: AtomicU64 = AtomicU64::new(0);
 
@@ -109,6 +115,7 @@ fn with_responder_interruptible<T>(work: impl FnOnce(&mut TheResponder) -> T) ->
 /// Handles the card's interrupt, or leaves it to the task that uses the responder. The card raises no
 /// other until this one is acknowledged.
 fn on_net() {
+    QUIET.store(0, Ordering::Relaxed);
     critical_section::with(|cs| match STATION.borrow_ref_mut(cs).as_mut() {
         Some(responder) => responder.on_interrupt(),
         None => DEFERRED.borrow(cs).set(true),
@@ -116,6 +123,7 @@ fn on_net() {
 }
 
 pub(super) fn run(machine: &Machine, config: &Config<'_>) -> ! {
+    let switches = config.switches.of_image();
     let (wake, dumps, ticks) = (Semaphore::new(0), Queue::new(), Queue::new());
     let pin = config.gpio.then(board_virt::gpio_pin).flatten();
     let responder = match start(machine, config, Virt { pin, wake, dumps }) {
@@ -132,12 +140,12 @@ pub(super) fn run(machine: &Machine, config: &Config<'_>) -> ! {
         TICKS.borrow(cs).set(Some(ticks));
     });
     board_virt::spawn(TICKER, ticker, 0);
-    if config.switches.has(Switch::RxTask) || config.switches.has(Switch::RxBudget) {
+    if switches.has(Switch::RxTask) || switches.has(Switch::RxBudget) {
         board_virt::spawn(RECEIVER, receiver, 0);
     }
     board_virt::spawn(DUMPER, dumper, 0);
     let is_polled = with_responder(|responder| responder.is_polled());
-    board_virt::spawn(super::IDLE, if is_polled { poller } else { super::idle }, 0);
+    board_virt::spawn(super::IDLE, if is_polled { poller } else { idle }, 0);
     interrupts::on_key(on_key);
     console::listen();
     timer::start(TICKS_PER_SECOND, Some(on_tick));
@@ -145,9 +153,8 @@ pub(super) fn run(machine: &Machine, config: &Config<'_>) -> ! {
     let [a, b, c, d, e, f] = identity.mac;
     console::print(format_args!(
         "wirepath-guest ready ip={} mac={a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x} \
-         switches={} after {} us\n",
+         switches={switches} after {} us\n",
         identity.ip,
-        config.switches,
         timer::now_ns() / 1000,
     ));
     with_responder(TheResponder::announce);
@@ -191,6 +198,7 @@ fn start(
 /// Queues a tick for the ticker. A full queue means that it is many ticks behind: the tick is not
 /// served, which shows in the counters.
 fn on_tick() {
+    QUIET.fetch_add(1, Ordering::Relaxed);
     if let Some(ticks) = critical_section::with(|cs| TICKS.borrow(cs).get()) {
         let _ = ticks.post(timer::tick_due_ns());
     }
@@ -218,6 +226,26 @@ fn receiver(_: usize) {
     }
 }
 
+/// Sleeps when no other task runs: until the next tick, or, once it is quiet and no task waits for a tick, until the card
+/// or the console has something.
+fn idle(_: usize) {
+    loop {
+        if QUIET.load(Ordering::Relaxed) < QUIET_TICKS {
+            power::wait_for_interrupt();
+            continue;
+        }
+        // With interrupts masked nothing comes between the checks and the sleep. The interrupt that ends it is taken
+        // afterwards, and clears the count.
+        critical_section::with(|_| {
+            if system::needs_no_tick() {
+                timer::sleep_without_ticks();
+            } else {
+                power::wait_for_interrupt();
+            }
+        });
+    }
+}
+
 /// Polls for frames when no other task runs.
 fn poller(_: usize) {
     loop {
@@ -231,6 +259,7 @@ fn poller(_: usize) {
 
 /// Queues console keys for the dump task.
 fn on_key() {
+    QUIET.store(0, Ordering::Relaxed);
     let dumps = critical_section::with(|cs| DUMPS.borrow(cs).get());
     while let Some(key) = console::key() {
         if let Some(dumps) = dumps {

@@ -46,6 +46,28 @@ fn semaphore_posted_in_an_interrupt_switches_when_the_outermost_ends() {
 }
 
 #[test]
+fn skipped_ticks_are_counted_and_a_task_that_waits_for_one_forbids_them() {
+    let mut scheduler = running(&[1, 9]);
+    let queue = scheduler.add_queue();
+    assert_eq!(scheduler.pend(queue, 0), Pend::Blocked);
+    scheduler.schedule();
+    assert!(!scheduler.has_timed(), "a wait without a limit needs no tick");
+    scheduler.skip_ticks(500);
+    scheduler.tick();
+    assert_eq!(scheduler.tick_count(), 501);
+    scheduler.delay(2);
+    assert!(scheduler.has_timed());
+}
+
+#[test]
+#[should_panic(expected = "a task waits for a tick")]
+fn ticks_that_a_task_waits_for_cannot_be_skipped() {
+    let mut scheduler = running(&[1, 9]);
+    scheduler.delay(2);
+    scheduler.skip_ticks(1);
+}
+
+#[test]
 fn message_goes_to_the_most_urgent_waiter_regardless_of_order() {
     let mut scheduler = running(&[1, 2, 3]);
     let queue = scheduler.add_queue();
