@@ -17,6 +17,7 @@ use host::interruptions::{InterruptionMeter, RING_BYTES, Trace};
 use io::multicast::{Group, GroupTuning, sender};
 use lab::{Pair, PairSpec};
 use marketdata::arbiter::ArbiterLimits;
+use marketdata::books::BooksCapacity;
 use marketdata::late::LateReport;
 use marketdata::listen::{FeedListener, ListenPlan, ListenReport, ReceiveBy};
 use marketdata::protocol::Protocol;

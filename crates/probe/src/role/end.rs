@@ -216,7 +216,8 @@ impl<'a> End<'a> {
     }
 
     pub(super) fn into_report(self, mut engine: EngineReport) -> RoleReport {
-        let (end_ns, end_usage) = self.idle.unwrap_or_else(|| (monotonic_ns(), ThreadUsage::counted()));
+        let (end_ns, end_usage) =
+            self.idle.unwrap_or_else(|| (monotonic_ns(), ThreadUsage::counted()));
         let used = end_usage.since(&self.begun);
         let duplicated_count = self.books.iter().map(SequenceCounts::duplicated_count).sum();
         let arrived = Delivery {

@@ -106,7 +106,7 @@ impl BooksReport {
         shown: BooksShown,
         session_name: impl Fn(SequenceDomain) -> String,
     ) -> Self {
-        let symbols = books.symbols.books().iter().map(|book| BookState::of_symbol(book));
+        let symbols = books.symbols.books().iter().map(BookState::of_symbol);
         let mut all: Vec<BookState> = symbols.collect();
         for (domain, books) in books.orders.iter().flat_map(|orders| orders.sessions()) {
             let market = session_name(domain);
