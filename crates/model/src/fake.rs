@@ -188,9 +188,9 @@ impl FakeSource {
             let cost = Cost {
                 user_ns: cpu_ns / 4,
                 system_ns: cpu_ns / 4,
-                softirq_ns: None,
                 context_switch_count: received / 2,
                 syscall_count: Some(received),
+                ..Cost::default()
             };
             measurement.costs.insert(end.into(), cost);
         }

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use io::{AnyEngine, Engine, EngineReport, IoError};
-use lab::accounting::cost_of;
+use lab::cost_of;
 use market::twse::{Body, Book, Lot, Telegram, Telegrams};
 use model::Cost;
 use sys::clock::realtime_ns;

@@ -5,7 +5,6 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use host::cpu::ThreadTimes;
 use model::{Arm, Cost, Delivery, Measurement, NotEffective, Throughput, Trap};
-use sys::rusage::ThreadUsage;
 use telemetry::{Counter, Snapshot};
 
 use super::echo::EchoKind;
@@ -266,7 +265,7 @@ pub(super) fn echoes(
         None => m.enter_round_trips(Delivery { sent_count, received_count, ..Delivery::default() }),
     }
     m.segments.insert("rtt".into(), pinged.rtt.clone());
-    m.costs.insert("near".into(), lab::accounting::cost_of(&pinged.usage));
+    m.costs.insert("near".into(), lab::cost_of(&pinged.usage));
     m
 }
 
@@ -296,7 +295,7 @@ pub(super) fn flooded(flood: &Flood, payload_bytes: usize) -> Measurement {
         received_count: flood.answered_count,
         payload_bytes: flood.answered_count * payload_bytes as u64,
     });
-    m.costs.insert("near".into(), lab::accounting::cost_of(&flood.usage));
+    m.costs.insert("near".into(), lab::cost_of(&flood.usage));
     let found = flood.discrepancies();
     m.enter_balance("firmware", found.is_empty());
     if !found.is_empty() {
@@ -372,6 +371,8 @@ fn thread_cost(times: &ThreadTimes) -> Cost {
 #[cfg(test)]
 mod tests {
     use host::cpu::Scheduled;
+
+    use sys::rusage::ThreadUsage;
 
     use super::*;
 

@@ -4,7 +4,7 @@ use model::pool::{HOSTS_MIN, HostLine, PooledMetric};
 use model::{Better, Verdict};
 use serde::{Deserialize, Serialize};
 
-use super::RolloutEvent;
+use super::{LiveCrossings, RolloutEvent};
 
 /// Share of hosts that may be hurt; one host may in any case.
 pub const HURT_SHARE_MAX: f64 = 0.05;

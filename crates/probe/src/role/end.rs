@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use hdrhistogram::Histogram;
 use io::{Arrival, EngineReport, Role};
-use lab::accounting::cost_of;
+use lab::cost_of;
 use model::{Cost, Delivery, Jitter, SequenceCounts, Throughput};
 use sys::clock::monotonic_ns;
 use sys::rusage::ThreadUsage;
