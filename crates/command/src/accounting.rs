@@ -150,9 +150,10 @@ fn snmp(netns: &Netns) -> Result<(String, u64), PathError> {
 /// Longest time of a stage that is kept apart, nanoseconds: another host's figure bounds no memory here.
 const NS_MAX: u64 = 1 << 40;
 
-/// Names of the near end's program in figures.
+/// Names of the near end's program in figures, and of the far end's.
 pub(crate) const CLIENT: &str = "client";
 pub(crate) const FEED: &str = "feed";
+pub(crate) const SERVER: &str = "server";
 
 /// Raw material of a measurement.
 pub(crate) struct ObservedTrial<'a> {
@@ -176,7 +177,7 @@ pub(crate) fn measurement(seen: &ObservedTrial<'_>) -> Measurement {
     let mut m = Measurement { wall_ns: seen.wall_ns.max(1), ..Measurement::default() };
     m.packet_count = seen.counters.map(|counters| counters.packets);
     m.costs.insert(seen.near.into(), seen.client.cost());
-    m.costs.extend(seen.server.map(|server| ("server".to_owned(), server.cost())));
+    m.costs.extend(seen.server.map(|server| (SERVER.to_owned(), server.cost())));
     let (counters, sockets) = (seen.counters, seen.counters.map(|counters| counters.sockets));
     let server_memory = seen.server.and_then(|server| server.memory_bytes_max);
     if seen.near == CLIENT {

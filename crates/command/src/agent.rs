@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use host::cpu::CpuClock;
 use host::netns::Netns;
+use host::sampling::Sampler;
 use host::tune::JournalStore;
 use lab::program::Usage;
 use lab::{Meter, describe_machine};
@@ -133,7 +134,9 @@ impl Agent {
                 let folder = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
                 let (spec, near, stop) = (spec.clone(), opening.near, means.stop);
                 let units_beside = RefCell::default();
-                let serving = Serving { spec, side, near, cpus, folder, stop, units_beside };
+                let sampler = Sampler::open(&crate::session::sampled_cpus(&cpus)?);
+                let serving =
+                    Serving { spec, side, near, cpus, folder, stop, units_beside, sampler };
                 Role::Server { serving: Box::new(serving), kept: Kept::new() }
             }
         };

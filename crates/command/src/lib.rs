@@ -15,6 +15,7 @@ mod place;
 mod problem;
 mod remote;
 mod resolve;
+mod samples;
 mod scout;
 mod serve;
 mod session;

@@ -2,16 +2,19 @@
 
 use std::cell::RefCell;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use host::cpu::CpuClock;
+use host::sampling::{SampledProgram, Sampler};
 use lab::program::{self, FinishedProgram, Program, ProgramEnd, ProgramError, Usage};
 use lab::{LossWatch, Meter, WireTrials, loss_traps};
 use model::{Measurement, PathError, Trap};
 
 use crate::accounting::{CLIENT, FEED, ObservedTrial, SocketCounts, add_stages, measurement};
 use crate::figures::{Files, UnitsBeside, own_figures};
+use crate::samples;
 use crate::serve::{DRAIN_TIME, FarSeen, Watch, check_status, wait_until};
 use crate::side::Side;
 use crate::spec::Warmup;
@@ -35,6 +38,7 @@ pub(crate) struct Life {
     pub(crate) folder: PathBuf,
     pub(crate) stop: &'static AtomicBool,
     pub(crate) units_beside: RefCell<UnitsBeside>,
+    pub(crate) sampler: Arc<Sampler>,
 }
 
 /// The near end's program after its end.
@@ -67,11 +71,15 @@ impl Life {
         let since = SystemTime::now();
         let name = if spec.feed.is_some() { FEED } else { CLIENT };
         let command = spec.feed.as_deref().or(spec.client()).unwrap_or(&turn.command);
-        let program = self.start(name, command, env).map_err(PathError::part)?;
+        let mut program = self.start(name, command, env).map_err(PathError::part)?;
+        if spec.counts_processor() {
+            program.count_processor();
+        }
         let no_cgroup = program.why_no_cgroup().map(str::to_owned);
+        let sampled = samples::sample(&self.sampler, &program);
         let ran = match &spec.feed {
-            Some(_) => self.await_fed(spec, program, far),
-            None => self.await_client(spec, program, far),
+            Some(_) => self.await_fed(spec, program, sampled.as_ref(), far),
+            None => self.await_client(spec, program, sampled.as_ref(), far),
         };
         let Ran { program: client, wall_ns } = match ran {
             Err(error @ ProgramError::TimedOut { .. }) => {
@@ -126,6 +134,8 @@ impl Life {
         if let Some(stages) = far_seen.stages {
             add_stages(stages, &mut m);
         }
+        m.samples =
+            samples::of_trial(samples::ended(sampled, name), far_seen.samples, m.packet_count);
         Ok(m)
     }
 
@@ -133,9 +143,13 @@ impl Life {
         &self,
         spec: &CheckedPrograms,
         client: Program,
+        sampled: Option<&SampledProgram>,
         far: &mut dyn Watch,
     ) -> Result<Ran, ProgramError> {
-        let mut check = || far.server_ended_ns().map(drop);
+        let mut check = || {
+            sampled.into_iter().for_each(SampledProgram::poll);
+            far.server_ended_ns().map(drop)
+        };
         let program = client.wait_beside(&mut check, spec.limits.step, self.stop)?;
         let wall_ns = program.wall.as_nanos() as u64;
         Ok(Ran { program, wall_ns })
@@ -149,11 +163,13 @@ impl Life {
         &self,
         spec: &CheckedPrograms,
         feed: Program,
+        sampled: Option<&SampledProgram>,
         far: &mut dyn Watch,
     ) -> Result<Ran, ProgramError> {
         let (begun, begun_ns) = (Instant::now(), feed.started_ns());
         let mut drained_at: Option<Instant> = None;
         loop {
+            sampled.into_iter().for_each(SampledProgram::poll);
             let server_ended_ns = far.server_ended_ns()?;
             let is_over = drained_at.is_some_and(|at| Instant::now() >= at);
             if server_ended_ns.is_some() || is_over {

@@ -15,6 +15,7 @@ use crate::CheckedPrograms;
 use crate::exchange::{FarPrograms, Opening, Reply, Request};
 use crate::figures::FigureValues;
 use crate::problem::Problem;
+use crate::samples;
 use crate::serve::{CLOSED_TIMEOUT, FarSeen, Watch};
 use crate::turn::TrialTurn;
 use crate::variables::WireEnd;
@@ -282,6 +283,7 @@ fn sane(mut seen: FarSeen) -> FarSeen {
         [&mut usage.user_ns, &mut usage.system_ns, &mut usage.context_switch_count]
     });
     counts.chain(of_server).for_each(|count| *count = (*count).min(COUNT_MAX));
+    seen.samples = seen.samples.map(samples::sane);
     seen
 }
 
@@ -298,6 +300,18 @@ mod tests {
     #[test]
     fn counts_of_another_host_are_bounded_and_its_texts_printable() {
         let counters = FarCounters { packets: u64::MAX, bytes: u64::MAX, ..FarCounters::default() };
+        let functions = (0..300).map(|number| model::FunctionSamples {
+            program: "client\x1b".into(),
+            function: format!("{number}\x1b[31m{}", "x".repeat(400)),
+            kind: model::CodeKind::Function,
+            sample_count: u64::MAX,
+        });
+        let samples = model::CpuSamples {
+            interval_ns: 1,
+            functions: functions.collect(),
+            other_count: u64::MAX,
+            ..model::CpuSamples::default()
+        };
         let seen = sane(FarSeen {
             server: None,
             has_server_ended: false,
@@ -306,7 +320,15 @@ mod tests {
             host: None,
             stages: None,
             losses: Vec::new(),
+            samples: Some(samples),
         });
+        let samples = seen.samples.unwrap();
+        assert_eq!(samples.functions.len(), model::FUNCTIONS_MAX);
+        assert_eq!((samples.trial_count, samples.other_count), (1, 1 << 40));
+        let is_plain = |of: &model::FunctionSamples| {
+            of.program == "server" && of.function.len() == 200 && !of.function.contains('\x1b')
+        };
+        assert!(samples.functions.iter().all(is_plain), "{:?}", samples.functions);
         let counters = seen.counters.unwrap();
         assert_eq!((counters.packets, counters.drops), (COUNT_MAX, 0));
         let machine = Machine { cpu: "a\x1b[31m\n".into(), ..Machine::default() };

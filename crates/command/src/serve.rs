@@ -3,21 +3,24 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use host::explain::{Narrow, StageTrace};
+use host::sampling::{SampledProgram, Sampler};
 use lab::adapters::Origin;
 use lab::program::{
     self, FinishedProgram, PortUse, Program, ProgramEnd, ProgramError, Transport, Usage,
     port_holder,
 };
 use lab::{HostTime, LossWatch};
-use model::PathError;
+use model::{CpuSamples, PathError};
 use serde::{Deserialize, Serialize};
 
-use crate::accounting::{FarCounters, Stages};
+use crate::accounting::{FarCounters, SERVER, Stages};
 use crate::figures::{FigureValues, Files, UnitsBeside};
+use crate::samples;
 use crate::side::Side;
 use crate::turn::TrialTurn;
 use crate::variables::{WireEnd, variables};
@@ -42,6 +45,9 @@ pub(crate) struct FarSeen {
     /// Causes of packets that its namespace lost.
     #[serde(default)]
     pub(crate) losses: Vec<String>,
+    /// CPU time of the server by function.
+    #[serde(default)]
+    pub(crate) samples: Option<CpuSamples>,
 }
 
 /// The far end while a client runs, on this host or on another.
@@ -70,6 +76,7 @@ pub(crate) struct Serving {
     pub(crate) folder: PathBuf,
     pub(crate) stop: &'static AtomicBool,
     pub(crate) units_beside: RefCell<UnitsBeside>,
+    pub(crate) sampler: Arc<Sampler>,
 }
 
 /// Running servers by arm, with `--keep-servers`.
@@ -270,6 +277,9 @@ impl Serving {
         let mut env = self.env(turn);
         env.extend(turn.env.iter().cloned());
         let mut server = self.start("server", &turn.command, env)?;
+        if self.spec.counts_processor() {
+            server.count_processor();
+        }
         let ready = self.spec.ready(turn.port);
         let ready = ready.map_err(|error| ProgramError::Elsewhere { why: error.to_string() })?;
         let took = server.wait_ready(&ready, self.spec.limits.ready, self.stop)?;
@@ -333,6 +343,7 @@ struct Begun {
     usage: Option<Usage>,
     counters: Option<FarCounters>,
     losses: Option<LossWatch>,
+    samples: Option<SampledProgram>,
 }
 
 impl LocalWatch<'_> {
@@ -362,12 +373,14 @@ impl Watch for LocalWatch<'_> {
         let traced = self.server.filter(|_| self.serving.spec.stages);
         let trace = traced.map(|server| self.trace(server)).transpose()?;
         let losses = self.serving.side.watch_losses();
+        let samples = self.server.and_then(|server| samples::sample(&self.serving.sampler, server));
         let (usage, counters) = (self.usage()?, FarCounters::now(&self.serving.side)?);
-        self.begun = Some(Begun { trace, usage, counters, losses });
+        self.begun = Some(Begun { trace, usage, counters, losses, samples });
         Ok(())
     }
 
     fn server_ended_ns(&mut self) -> Result<Option<u64>, ProgramError> {
+        self.begun.iter().flat_map(|begun| &begun.samples).for_each(SampledProgram::poll);
         self.server.map_or(Ok(None), Program::ended_ns)
     }
 
@@ -395,6 +408,7 @@ impl Watch for LocalWatch<'_> {
             host: None,
             stages: stages.map(Stages::from),
             losses: begun.losses.map_or_else(Vec::new, LossWatch::end),
+            samples: samples::ended(begun.samples, SERVER),
         })
     }
 }

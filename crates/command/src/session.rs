@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use host::cpu::CpuClock;
+use host::sampling::Sampler;
 use lab::{Placement, WireTrials};
 use model::{Arm, ArmKind, Machine, Measurement, PathError, Restarts, Session};
 
@@ -17,7 +18,7 @@ use crate::place::{FarPlace, Place};
 use crate::remote::Remote;
 use crate::serve::{Kept, LocalWatch, Serving, Watch};
 use crate::settings::ArmSettings;
-use crate::spec::{PROCESSOR, SharedPlace};
+use crate::spec::SharedPlace;
 use crate::switches::{Act, At};
 use crate::turn::TrialTurn;
 use crate::{CheckedPrograms, Switch};
@@ -95,6 +96,7 @@ impl CommandSession {
             let remedy = "correct --client".into();
             return Err(PathError::Invalid { what, remedy });
         }
+        let sampler = Sampler::open(&sampled_cpus(&metered_cpus)?);
         let near = Life {
             side: near,
             far: far_end,
@@ -104,13 +106,15 @@ impl CommandSession {
             folder: folder.clone(),
             stop,
             units_beside: RefCell::default(),
+            sampler: sampler.clone(),
         };
         let far = match far {
             FarPlace::There(far) => Far::There(far),
             FarPlace::Here(side) => {
                 let (spec, cpus) = (spec.clone(), cpus.far);
                 let (near, units_beside) = (near_end, RefCell::default());
-                let serving = Serving { spec, side, near, cpus, folder, stop, units_beside };
+                let serving =
+                    Serving { spec, side, near, cpus, folder, stop, units_beside, sampler };
                 Far::Here { serving: Box::new(serving), kept: Kept::new() }
             }
         };
@@ -185,6 +189,16 @@ fn placement(spec: &CheckedPrograms, is_here: bool) -> Result<Placement, PathErr
         half => all.split_at(half),
     };
     Ok(Placement { near: near.to_vec(), far: far.to_vec() })
+}
+
+/// CPUs on which programs run.
+///
+/// - `cpus`: empty for all that this process may use.
+pub(crate) fn sampled_cpus(cpus: &[usize]) -> Result<Vec<usize>, PathError> {
+    if cpus.is_empty() {
+        return sys::affinity::allowed_cpus().map_err(PathError::part);
+    }
+    Ok(cpus.to_vec())
 }
 
 /// Errors: this process may not use one of the CPUs.
@@ -358,8 +372,7 @@ impl Drop for CommandSession {
 
 /// Errors: a figure of the processor's counters decides, and this kernel gives none.
 fn check_counters(spec: &CheckedPrograms) -> Result<(), PathError> {
-    let wanted = spec.judged.iter().find(|name| PROCESSOR.contains(&name.as_str()));
-    let refused = wanted.zip(sys::counters::why_unsupported());
+    let refused = spec.processor_figure().zip(sys::counters::why_unsupported());
     refused.map_or(Ok(()), |(name, needs)| {
         Err(PathError::Unsupported { what: format!("to count {name}"), needs })
     })

@@ -272,6 +272,16 @@ pub struct CheckedPrograms {
     pub(crate) stages: bool,
 }
 impl CheckedPrograms {
+    /// Judged figure of the processor's counters.
+    pub(crate) fn processor_figure(&self) -> Option<&String> {
+        self.judged.iter().find(|name| PROCESSOR.contains(&name.as_str()))
+    }
+
+    /// True if a figure of the processor's counters decides: they are not free.
+    pub(crate) fn counts_processor(&self) -> bool {
+        self.processor_figure().is_some()
+    }
+
     /// Sign that a server on a port is ready.
     pub(crate) fn ready(&self, port: u16) -> Result<Ready, SpecError> {
         let text = match self.ready.as_str() {

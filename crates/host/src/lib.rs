@@ -35,6 +35,7 @@ pub mod output_file;
 pub mod private_file;
 pub mod program;
 pub mod random;
+pub mod sampling;
 pub mod scratch;
 pub mod slots;
 pub mod text;

@@ -6,8 +6,8 @@ use crate::judge::{Judged, Table, absent};
 use crate::measurement::UNBALANCED;
 use crate::statistics::PAIRS_MIN;
 use crate::{
-    Arm, ArmKind, ArmOutcome, Better, CarryOver, Ended, Experiment, MetricOutcome, Outcome,
-    OutcomeHeader, SCHEMA, Trap, Trial, Trust, Verdict, Warning, distribution,
+    Arm, ArmKind, ArmOutcome, Better, CarryOver, CpuSamples, Ended, Experiment, MetricOutcome,
+    Outcome, OutcomeHeader, SCHEMA, Trap, Trial, Trust, Verdict, Warning, distribution,
 };
 
 /// Maximum number of failures listed per arm; the rest are counted.
@@ -113,6 +113,7 @@ fn arm_outcome(
             .collect(),
         mode: pool.mode.iter().map(|(name, seen)| (name.clone(), seen.join(" / "))).collect(),
         counters: pool.counters.clone(),
+        samples: pool.samples.as_ref().map(CpuSamples::limited),
         reliability: judged.reliability(index),
         failures: shortened(failures),
     }

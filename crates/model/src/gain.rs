@@ -86,6 +86,7 @@ mod tests {
             latency: BTreeMap::new(),
             mode: BTreeMap::new(),
             counters: BTreeMap::new(),
+            samples: None,
             reliability: None,
             failures: Vec::new(),
         };

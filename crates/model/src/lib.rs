@@ -39,6 +39,7 @@ mod questions;
 mod random;
 mod request;
 mod runner;
+mod samples;
 mod schedule;
 mod search;
 mod sequence;
@@ -99,6 +100,10 @@ pub use request::{
     Subject, VLAN_MASK, VLANS,
 };
 pub use runner::{Clock, FinishedRun, Sink, Trials, resume, run};
+pub use samples::{
+    CodeKind, CpuSamples, CpuTimeChange, CpuTimePer, DEVIATIONS_MIN, FUNCTIONS_MAX, FunctionChange,
+    FunctionSamples, SHARE_MIN, TimeChange,
+};
 pub use schedule::{BlockOrder, Schedule, order};
 pub use search::{Member, Search, SearchStep};
 pub use sequence::{Jitter, SequenceArrival, SequenceCounts};

@@ -7,7 +7,7 @@ use std::ops::AddAssign;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-use crate::SwitchId;
+use crate::{CpuSamples, SwitchId};
 
 /// Delivery of echoes that only their sender counts: what was sent, and what was answered.
 pub const ROUND_TRIP: &str = "round-trip";
@@ -211,6 +211,9 @@ pub struct Measurement {
     /// each trial is a start, or starts are not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub start: Option<u32>,
+    /// CPU time by function; `None` where nothing was sampled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub samples: Option<CpuSamples>,
 }
 
 /// Reason for a missing metric.

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ArmKind, Better, CountDifference, Distribution, Floor, Forecast, Gate, Look, Reliability,
-    Schedule, Search, Support, Tail, Trust, VERSION_MODE, Verdict,
+    ArmKind, Better, CountDifference, CpuSamples, Distribution, Floor, Forecast, Gate, Look,
+    Reliability, Schedule, Search, Support, Tail, Trust, VERSION_MODE, Verdict,
 };
 
 /// Resolution of results of versions that recorded none.
@@ -106,6 +106,9 @@ pub struct ArmOutcome {
     /// Sums of counters over the arm's trials.
     #[serde(default)]
     pub counters: BTreeMap<String, u64>,
+    /// CPU time by function over the arm's trials; `None` where nothing was sampled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub samples: Option<CpuSamples>,
     /// Its failed trials beside the baseline's; `None` if neither failed any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reliability: Option<Reliability>,
@@ -305,6 +308,15 @@ pub(crate) fn resolve_unrecorded() -> f64 {
 }
 
 impl Outcome {
+    /// Samples of both runs of the baseline; `None` if none was sampled.
+    pub fn baseline_samples(&self) -> Option<CpuSamples> {
+        let baselines =
+            self.arms.iter().filter(|arm| matches!(arm.kind, ArmKind::Baseline | ArmKind::Control));
+        let mut all = CpuSamples::default();
+        baselines.filter_map(|arm| arm.samples.as_ref()).for_each(|samples| all.add(samples));
+        (all.trial_count > 0).then_some(all)
+    }
+
     /// Judged metrics whose verdicts are not to be trusted: the baseline differs from itself, or the trial before moves
     /// the figures.
     pub fn distrusted(&self) -> Vec<&str> {

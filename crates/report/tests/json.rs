@@ -54,6 +54,7 @@ fn every_field_is_in_the_reference() {
     outcome.schedule.settle = true;
     (outcome.name, outcome.note) = (Some("a name".into()), Some("a note".into()));
     outcome.trust.carry_over[0].after = Some("spin".into());
+    outcome.arms[2].samples = Some(common::samples(700));
     outcome.trust.ticks.push(Ticks { metric: "rtt_ns_p50".into(), step: 1e6, share: 0.1 });
     let document: Value = serde_json::from_str(&to_json(&outcome)).unwrap();
     let mut fields = BTreeSet::new();

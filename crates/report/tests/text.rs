@@ -30,7 +30,35 @@ fn outcomes() -> Vec<Outcome> {
     let mut empty = common::ping();
     empty.arms.clear();
     empty.floor.clear();
-    vec![common::ping(), common::flood(), common::hostile(), empty]
+    vec![common::ping(), common::flood(), common::hostile(), sampled(), empty]
+}
+
+/// A run of one variant that is slower, with samples.
+fn sampled() -> Outcome {
+    let mut outcome = common::ping();
+    outcome.arms.retain(|arm| ["baseline", "baseline again", "+rps"].contains(&&*arm.name));
+    for (arm, count) in outcome.arms.iter_mut().zip([300, 300, 70_000]) {
+        arm.samples = Some(common::samples(count));
+    }
+    outcome
+}
+
+#[test]
+fn all_figures_have_the_functions_that_differ_most() {
+    let text = ladder(&sampled(), Style { width: 80, color: false, ascii: false }, Detail::Full);
+    let (_, table) = text.split_once("CPU time by function").expect("a table");
+    let rows: Vec<&str> =
+        table.lines().skip_while(|line| !line.contains("handle_request")).collect();
+    assert!(rows[0].contains("3.03 µs") && rows[0].contains("707 µs"), "{text}");
+    assert_eq!(rows.iter().take_while(|line| !line.trim().is_empty()).count(), 5, "{text}");
+    assert!(text.contains("CPU time: `handle_request`"), "{text}");
+    let brief = ladder(&sampled(), Style::default(), Detail::Brief);
+    assert!(
+        !brief.contains("CPU time by function") && brief.contains("`handle_request`"),
+        "{brief}"
+    );
+    let none = ladder(&common::ping(), Style::default(), Detail::Full);
+    assert!(!none.contains("CPU time by function") && !none.contains("CPU time:"), "{none}");
 }
 
 #[test]

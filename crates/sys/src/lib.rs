@@ -36,6 +36,7 @@ pub mod poll;
 pub mod pty;
 pub mod random;
 pub mod rusage;
+pub mod sampling;
 pub mod sched;
 #[cfg(target_arch = "x86_64")]
 pub mod seccomp;

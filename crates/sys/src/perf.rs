@@ -1,4 +1,4 @@
-//! Software events of the kernel that run BPF programs: timers of CPUs, and what happens to a thread.
+//! Events of the kernel: how they are opened, and those that run BPF programs (timers of CPUs, and what happens to a thread).
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};

@@ -185,6 +185,7 @@ mod tests {
             latency: Default::default(),
             mode: Default::default(),
             counters: Default::default(),
+            samples: None,
             reliability: None,
             failures: Vec::new(),
         }

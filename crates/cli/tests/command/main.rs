@@ -4,6 +4,7 @@
 mod common;
 mod compare;
 mod feeds;
+mod functions;
 mod gate;
 mod ipv6;
 mod knobs;

@@ -5,5 +5,6 @@ mod common;
 mod end;
 mod kill;
 mod ready;
+mod sampling;
 mod start;
 mod usage;

@@ -22,7 +22,8 @@ use crate::metrics::tail_of;
 use crate::schedule::balanced_order;
 use crate::tail::Samples;
 use crate::{
-    Arm, ArmKind, BlockOrder, Ended, Machine, Measurement, Phrases, Search, Support, Warning, order,
+    Arm, ArmKind, BlockOrder, CpuSamples, Ended, Machine, Measurement, Phrases, Search, Support,
+    Warning, order,
 };
 
 /// Consecutive failures from the first block on after which an arm is not run again.
@@ -72,6 +73,7 @@ pub(crate) struct Pool {
     pub(crate) latency: BTreeMap<String, (Histogram<u64>, f64)>,
     pub(crate) mode: BTreeMap<String, Vec<String>>,
     pub(crate) counters: BTreeMap<String, u64>,
+    pub(crate) samples: Option<CpuSamples>,
     pub(crate) successes: u32,
     failures: u32,
     pub(crate) hopeless: bool,
@@ -511,6 +513,9 @@ impl Pool {
         for (name, count) in &measurement.counters {
             let counter = self.counters.entry(name.clone()).or_default();
             *counter = counter.saturating_add(*count);
+        }
+        if let Some(samples) = &measurement.samples {
+            self.samples.get_or_insert_default().add(samples);
         }
     }
 }

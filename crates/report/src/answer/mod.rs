@@ -4,6 +4,7 @@
 //! "slower" because an interval looks like it.
 
 mod change;
+mod functions;
 mod gate;
 mod live;
 mod many;
@@ -21,6 +22,7 @@ use crate::screen::Tone;
 use crate::{units, wording};
 
 use change::Change;
+pub(crate) use functions::{differing, place as place_of_function, samples as samples_of_arm};
 pub use gate::summary;
 pub(crate) use gate::{has_several_figures, sentence as decision_sentence};
 pub(crate) use live::{label as live_label, time as live_time};
@@ -32,7 +34,7 @@ pub(crate) use words::{Words, end as change_in_words, percent};
 /// A statement about a run, ending with a full stop.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sentence {
-    /// Judged metric that it is about; `None` for failed trials, and for a run without any figure.
+    /// Judged metric that it is about; `None` for failed trials, for a function's CPU time, and for a run without any figure.
     pub metric: Option<String>,
     pub text: String,
     pub tone: Tone,
@@ -44,7 +46,8 @@ impl Sentence {
     }
 }
 
-/// Returns what a result says: arms that fail more often first, then a sentence for each judged metric. Never empty.
+/// Returns what a result says: arms that fail more often first, then a sentence for each judged metric, then the function whose
+/// CPU time goes with a verdict. Never empty.
 pub fn sentences(outcome: &Outcome) -> Vec<Sentence> {
     let mut said = failing(outcome);
     let Some(base) = baseline(outcome) else {
@@ -56,6 +59,7 @@ pub fn sentences(outcome: &Outcome) -> Vec<Sentence> {
         return said;
     }
     said.extend(outcome.judged.iter().map(|metric| metric_sentence(outcome, base, metric)));
+    said.extend(functions::sentence(outcome));
     said
 }
 

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use model::{
-    ArmKind, ArmOutcome, Better, By, CountDifference, Decision, Ended, Floor, Forecast, Gate,
-    GateAnswer, Machine, MetricOutcome, Outcome, Phrases, Reliability, SCHEMA, Support, Undecided,
-    Verdict,
+    ArmKind, ArmOutcome, Better, By, CodeKind, CountDifference, CpuSamples, Decision, Ended, Floor,
+    Forecast, FunctionSamples, Gate, GateAnswer, Machine, MetricOutcome, Outcome, Phrases,
+    Reliability, SCHEMA, Support, Undecided, Verdict,
 };
 
 use super::*;
@@ -41,6 +41,7 @@ fn arm(kind: ArmKind, name: &str, metrics: &[(&str, MetricOutcome)]) -> ArmOutco
         latency: BTreeMap::new(),
         mode: BTreeMap::new(),
         counters: BTreeMap::new(),
+        samples: None,
         reliability: None,
         failures: Vec::new(),
     }
@@ -513,4 +514,129 @@ fn an_arm_that_did_not_run_has_its_reason() {
     assert_eq!(said(&run), "Not decided: every trial of new failed: it exited with 1.");
     run.arms.truncate(2);
     assert_eq!(said(&run), "rps of old: 1,550 requests/s.");
+}
+
+/// Samples of a server's and a client's functions in 20 trials of 1,000 packets.
+fn sampled(functions: &[(&str, &str, u64)]) -> Option<CpuSamples> {
+    let functions = functions.iter().map(|(program, function, sample_count)| FunctionSamples {
+        program: (*program).into(),
+        function: (*function).into(),
+        kind: if function.starts_with("tcp_") { CodeKind::Kernel } else { CodeKind::Function },
+        sample_count: *sample_count,
+    });
+    let samples = CpuSamples::of_trial(10_000_000, Some(20_000), 0, functions.collect());
+    Some(CpuSamples { trial_count: 20, ..samples })
+}
+
+/// A run whose arms have these samples; those of the baseline are half of the reference's.
+fn explained(mut run: Outcome, old: Option<CpuSamples>, new: Option<CpuSamples>) -> Outcome {
+    run.arms[0].samples.clone_from(&old);
+    run.arms[1].samples = old;
+    run.arms[2].samples = new;
+    run
+}
+
+#[test]
+fn the_function_whose_cpu_time_goes_with_the_verdict_is_named_after_it() {
+    let worse = rates(1240.0, Verdict::Worse, [0.77, 0.8, 0.83]);
+    let better = rates(1876.0, Verdict::Better, [1.18, 1.21, 1.24]);
+    let slow = || sampled(&[("server", "handle_request", 2400), ("client", "main", 1000)]);
+    let fast = || sampled(&[("server", "handle_request", 1200), ("client", "main", 700)]);
+    let function = |run: &Outcome| said(run).lines().nth(1).map(str::to_owned);
+    let run = explained(worse.clone(), fast(), slow());
+    assert_eq!(
+        function(&run).unwrap(),
+        "CPU time: `handle_request` (server) takes 1.2 ms a packet in place of 600 µs; that is 80 % of the difference."
+    );
+    assert_eq!(
+        function(&explained(worse.clone(), slow(), fast())),
+        None,
+        "it takes less, and is slower"
+    );
+    let run = explained(better.clone(), slow(), fast());
+    assert!(
+        function(&run).unwrap().contains("takes 600 µs a packet in place of 1.2 ms"),
+        "{}",
+        said(&run)
+    );
+    for (old, new) in [(None, None), (fast(), None), (None, slow()), (fast(), fast())] {
+        assert_eq!(function(&explained(worse.clone(), old, new)), None);
+    }
+    let equal = rates(1550.0, Verdict::NoDifferenceShown, [0.986, 1.0, 1.009]);
+    assert_eq!(function(&explained(equal, fast(), slow())), None);
+    let mut early = explained(worse.clone(), fast(), slow());
+    early.ended = Ended::Interrupted;
+    assert_eq!(function(&early), None);
+    let mut passed = explained(worse.clone(), fast(), slow());
+    passed.gate = gate(1.30, decision(GateAnswer::NoWorse, [0.77, 0.8, 0.83]));
+    assert_eq!(function(&passed), None, "a difference that the gate lets pass is not spoken of");
+    passed.gate = gate(1.05, decision(GateAnswer::Worse, [0.77, 0.8, 0.83]));
+    assert!(function(&passed).is_some());
+    let mut memory = explained(worse, fast(), slow());
+    memory
+        .arms
+        .iter_mut()
+        .flat_map(|arm| arm.metrics.values_mut())
+        .for_each(|of| of.unit = "bytes".into());
+    assert_eq!(function(&memory), None, "memory has no CPU time");
+}
+
+#[test]
+fn a_function_is_told_with_its_place_and_what_others_take_back() {
+    let worse = rates(1240.0, Verdict::Worse, [0.77, 0.8, 0.83]);
+    let function = |old, new| {
+        said(&explained(worse.clone(), sampled(old), sampled(new)))
+            .lines()
+            .nth(1)
+            .unwrap()
+            .to_owned()
+    };
+    let of_kernel = function(&[("client", "tcp_sendmsg", 100)], &[("client", "tcp_sendmsg", 400)]);
+    assert!(
+        of_kernel.starts_with("CPU time: `tcp_sendmsg` (kernel) takes 200 µs a packet"),
+        "{of_kernel}"
+    );
+    assert_eq!(
+        function(&[("client", "parse_v1", 100)], &[("client", "parse_v2", 400)]),
+        "CPU time: `parse_v2` takes 200 µs a packet in place of none; that is more than the whole difference: other \
+         functions take less."
+    );
+    let whole = function(
+        &[("client", "f", 103), ("client", "g", 50)],
+        &[("client", "f", 401), ("client", "g", 40)],
+    );
+    assert_eq!(
+        whole,
+        "CPU time: `f` takes 200 µs a packet in place of 52 µs; that is the whole difference."
+    );
+    let long = "x".repeat(300);
+    let long = function(&[("client", &long, 100)], &[("client", &long, 400)]);
+    assert!(long.chars().count() < 180 && long.contains("x…`"), "{long}");
+}
+
+#[test]
+fn of_several_arms_the_function_of_the_one_that_is_spoken_of_is_named() {
+    let mut run = rates(1876.0, Verdict::Better, [1.18, 1.21, 1.24]);
+    let mut second = run.arms[2].clone();
+    second.name = "newer".into();
+    let slow = || sampled(&[("server", "handle_request", 2400)]);
+    let fast = || sampled(&[("server", "handle_request", 1200)]);
+    second.metrics.get_mut("rps").unwrap().verdict = Some(Verdict::Worse);
+    run.arms.push(second);
+    run = explained(run, fast(), slow());
+    run.arms[3].samples = sampled(&[("server", "handle_request", 4800)]);
+    run.arms[2].samples = sampled(&[("server", "handle_request", 600)]);
+    run.best = run.best_arms();
+    assert!(
+        said(&run).contains("CPU time of new: `handle_request` takes 300 µs"),
+        "{}",
+        said(&run)
+    );
+    run.arms[2].metrics.get_mut("rps").unwrap().verdict = Some(Verdict::NoDifferenceShown);
+    run.best = run.best_arms();
+    assert!(
+        said(&run).contains("CPU time of newer: `handle_request` takes 2.4 ms"),
+        "{}",
+        said(&run)
+    );
 }

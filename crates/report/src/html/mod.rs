@@ -58,6 +58,7 @@ pub fn body(page: &Page) -> Markup {
         (fold("From the time in the packet", &calibrated(page)))
         (fold("Trial by trial", &series(page)))
         (fold("Cost by CPU", &cpus(page)))
+        (fold("CPU time by function", &functions(page)))
         (fold("Figures", &tables(page)))
         (fold("Doubts", &doubts(page)))
         (fold("Not run here", &remarks(&page.not_run)))
@@ -317,6 +318,28 @@ fn cpus(page: &Page) -> Markup {
                  spinning receiver fills its CPU at any load."
                 @if chart.is_part { " The busiest CPUs are shown." }
             }, &cpu_chart::draw(chart, "cpus")))
+        }
+    }
+}
+
+fn functions(page: &Page) -> Markup {
+    html! {
+        @if let Some(functions) = &page.functions {
+            @let [old, new, difference] = functions.labels.each_ref().map(|label| format!(">{label}"));
+            (table(
+                None,
+                &html! { (functions.caption) },
+                &["function", "in", &old, &new, &difference],
+                &html! {
+                    @for row in &functions.rows {
+                        tr {
+                            th scope="row" { code { (row.function) } }
+                            td { (row.place) }
+                            @for figure in &row.figures { td.n { (figure) } }
+                        }
+                    }
+                },
+            ))
         }
     }
 }

@@ -11,6 +11,7 @@ mod charts;
 mod command;
 mod comparison;
 mod curve;
+mod functions;
 mod live;
 mod machine;
 mod mesh;
@@ -45,6 +46,7 @@ pub use charts::{ChartLine, Cpu, CpuChart, LineChart, RatioChart, RatioRow};
 pub use command::quoted;
 pub use comparison::{ChangeText, ComparedMetric, ComparedRow, ComparisonPage, SeriesText};
 pub use curve::{CurveArm, CurveChart, CurvePage, CurveRow};
+pub use functions::{FunctionLine, FunctionTable};
 pub use live::{LivePage, LiveRow, LiveTimeline};
 pub use mesh::{MeshCell, MeshPage};
 pub use rollout::{RolloutHost, RolloutPage, RolloutStage};
@@ -109,6 +111,8 @@ pub struct Page {
     pub smallest_p: Option<String>,
     pub command: String,
     pub load: String,
+    /// Functions whose CPU time differs most; `None` if no arm differs in time, or nothing was sampled.
+    pub functions: Option<FunctionTable>,
     /// Tails of latencies, one chart per segment.
     pub tails: Vec<LineChart>,
     pub cpus: Option<CpuChart>,
@@ -313,6 +317,7 @@ impl Page {
             smallest_p: trust::smallest_p(outcome),
             command: command::command(outcome),
             load: load.join(", "),
+            functions: functions::functions(outcome),
             tails: charts::tails(outcome),
             cpus: charts::cpus(outcome),
         }

@@ -143,6 +143,7 @@ mod tests {
             latency: BTreeMap::new(),
             mode: BTreeMap::new(),
             counters: BTreeMap::new(),
+            samples: None,
             reliability: None,
             failures: Vec::new(),
         }

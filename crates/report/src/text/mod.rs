@@ -12,7 +12,8 @@ mod watch;
 use model::Outcome;
 
 use crate::page::{
-    Beside, BesideCell, Calibrated, Failures, Page, PageMetric, Remark, Row, Traffic,
+    Beside, BesideCell, Calibrated, Failures, FunctionLine, FunctionTable, Page, PageMetric,
+    Remark, Row, Traffic,
 };
 use crate::screen::{Cell, Screen, Tone};
 use crate::store::Summary;
@@ -87,6 +88,10 @@ fn full(screen: &mut Screen, page: &Page) {
     if let Some(figures) = &page.calibrated {
         screen.blank();
         calibrated(screen, figures);
+    }
+    if let Some(table) = &page.functions {
+        screen.blank();
+        functions(screen, table);
     }
     let failures: Vec<Remark> = page.failures.iter().map(Failures::remark).collect();
     for (title, remarks) in [
@@ -200,6 +205,26 @@ fn beside(screen: &mut Screen, figures: &Beside) {
                 .collect()
         }),
     );
+}
+
+/// A table of the functions whose CPU time differs most.
+fn functions(screen: &mut Screen, table: &FunctionTable) {
+    screen.heading("CPU time by function");
+    screen.paragraph("", &table.caption, Tone::Dim);
+    let [old, new, difference] = &table.labels;
+    let columns = [
+        "function".to_owned(),
+        "in?".to_owned(),
+        format!(">{old}"),
+        format!(">{new}"),
+        format!(">{difference}"),
+    ];
+    let rows = table.rows.iter().map(|row: &FunctionLine| {
+        let place = Some(row.place.as_str()).filter(|place| !place.is_empty());
+        let names = [Cell::plain(&row.function), Cell::or_dash(place)];
+        names.into_iter().chain(row.figures.iter().map(Cell::plain)).collect()
+    });
+    screen.table(&columns, rows);
 }
 
 /// `[0.988, 1.01]` → `0.988–1.01`, so that the bar fits into 80 columns.

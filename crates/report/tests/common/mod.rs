@@ -5,8 +5,9 @@
 use std::collections::BTreeMap;
 
 use model::{
-    ArmKind, ArmOutcome, Better, CarryOver, Distribution, Ended, Floor, Machine, MetricOutcome,
-    Outcome, Phrases, RESOLVE, SCHEMA, Support, Verdict, Warning,
+    ArmKind, ArmOutcome, Better, CarryOver, CodeKind, CpuSamples, Distribution, Ended, Floor,
+    FunctionSamples, Machine, MetricOutcome, Outcome, Phrases, RESOLVE, SCHEMA, Support, Verdict,
+    Warning,
 };
 
 pub(crate) const BLOCKS: usize = 24;
@@ -167,6 +168,7 @@ fn experiment(kind: &str, plans: &[Plan]) -> Outcome {
         latency: BTreeMap::new(),
         mode: BTreeMap::new(),
         counters: BTreeMap::new(),
+        samples: None,
         reliability: None,
         failures: Vec::new(),
     };
@@ -389,4 +391,26 @@ pub(crate) fn golden(name: &str, text: &str) {
         "{} differs; if that is meant, run with UPDATE=1. Now:\n{text}",
         path.display()
     );
+}
+
+/// Samples of an arm with this many in one function of its server, and many functions with hostile names.
+pub(crate) fn samples(count: u64) -> CpuSamples {
+    let function = |function: String, kind, sample_count| FunctionSamples {
+        program: "server".into(),
+        function,
+        kind,
+        sample_count,
+    };
+    let mut functions: Vec<FunctionSamples> = (0..250)
+        .map(|n| {
+            function(
+                format!("hostile::<\u{202e}\x1b[31m\"&'日本{}>{n}", "x".repeat(90)),
+                CodeKind::File,
+                300 - n,
+            )
+        })
+        .collect();
+    functions.push(function("handle_request".into(), CodeKind::Function, count));
+    functions.push(function("tcp_sendmsg".into(), CodeKind::Kernel, 40));
+    CpuSamples::of_trial(10_101_010, Some(1_000_000), 3, functions)
 }
