@@ -75,6 +75,8 @@ fn measurement(offset: u64) -> Measurement {
         traps: vec![Trap { what: "a trap".into(), advice: "a way out".into() }],
         start: Some(7),
         reported: [("rtt".to_string(), vec![(0.5, 60.8), (0.99, 87.1)])].into(),
+        // The outcome keeps those of all trials.
+        samples: None,
     }
 }
 

@@ -122,7 +122,7 @@ impl Desk {
         let output = running.finish(60 * LONG).expect("it ends");
         assert!(output.status.code().is_some_and(|code| code != 1), "{}", all_text(&output));
         if all_text(&output).contains("nothing was switched") {
-            println!("refused on port {}: {}", self.port, all_text(&output).trim());
+            testkit::note(&format!("refused on port {}: {}", self.port, all_text(&output).trim()));
             return None;
         }
         Some(serde_json::from_slice(&output.stdout).expect("a document"))

@@ -163,7 +163,7 @@ impl Device {
         // On the processor's thread the guest waits, and where the time goes is what this path is
         // about; an exit costs far more than a few reads of the clock.
         let timed = self.is_guest_waiting;
-        let is_sampled = !timed && self.work.thread_pass_count % TIMED_PASSES == 0;
+        let is_sampled = !timed && self.work.thread_pass_count.is_multiple_of(TIMED_PASSES);
         let now_ns = || if timed { monotonic_ns() } else { 0 };
         let send_ns = (timed || is_sampled).then_some(0);
         let mut wire = SenderWire { sender: self.sender.as_mut(), send_ns };
