@@ -25,7 +25,7 @@ const DATA_SIZE: usize = 1048;
 /// Longest record: its size has 16 bits.
 const RECORD_BYTES_MAX: u64 = 1 << 16;
 
-/// What happened on a CPU. Times are CLOCK_MONOTONIC nanoseconds.
+/// Event on a CPU. Times are CLOCK_MONOTONIC nanoseconds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CpuRecord {
     Sample(Sample),
