@@ -81,7 +81,7 @@ pub(super) struct LiveArgs {
     no_confirm: bool,
     /// Close the service's connections at each switch, so that its clients open new ones: for settings that reach new
     /// connections alone
-    #[arg(long, requires = "live")]
+    #[arg(long, hide_short_help = true, requires = "live")]
     close_connections: bool,
     /// Write a page with each period to this file
     #[arg(long, hide_short_help = true, value_name = "FILE", requires = "live")]
