@@ -46,7 +46,7 @@ fn every_arm_of_the_ladder_carries_the_flow_and_accounts_for_each_frame() {
     let path = tunnel();
     let peers = ["kernel".to_owned()];
     let listed =
-        model::arms(&ArmPlan::ladder(), &model::ids(path.switches()), &peers, &mut |arm| {
+        model::arms(&ArmPlan::ladder(), &path.ladder(&load), &peers, &mut |arm| {
             path.support(arm, &load)
         });
     let Some(mut session) = open(&load) else { return };
