@@ -45,10 +45,9 @@ fn every_arm_of_the_ladder_carries_the_flow_and_accounts_for_each_frame() {
     let load = load("flood");
     let path = tunnel();
     let peers = ["kernel".to_owned()];
-    let listed =
-        model::arms(&ArmPlan::ladder(), &path.ladder(&load), &peers, &mut |arm| {
-            path.support(arm, &load)
-        });
+    let listed = model::arms(&ArmPlan::ladder(), &path.ladder(&load), &peers, &mut |arm| {
+        path.support(arm, &load)
+    });
     let Some(mut session) = open(&load) else { return };
     let mut ran = 0;
     for (arm, _) in &listed {
