@@ -225,8 +225,9 @@ fn setting_for_new_connections_takes_clients_that_come_anew() {
     assert!(doc["outcome"]["pairs"].as_u64().unwrap() >= 18, "{doc:#}");
     let periods = doc["periods"].as_array().unwrap();
     // On a busy machine the guard ends periods of either arm.
-    let has_requests = |of: &Value| of["request_count"].as_u64() > Some(0);
-    assert!(periods.iter().all(|of| of["trip"].is_object() || has_requests(of)), "{periods:#?}");
+    for period in periods.iter().filter(|of| !of["trip"].is_object()) {
+        assert!(period["request_count"].as_u64() > Some(0), "{period:#}");
+    }
     assert_eq!(desk.value("/proc/sys/net/ipv4/tcp_sack"), "1");
     assert!(!desk.journal_exists());
 }
