@@ -134,7 +134,7 @@ impl Agent {
                 let folder = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
                 let (spec, near, stop) = (spec.clone(), opening.near, means.stop);
                 let units_beside = RefCell::default();
-                let sampler = Sampler::open(&crate::session::sampled_cpus(&cpus)?);
+                let sampler = Sampler::open(&lab::usable_cpus(&cpus)?);
                 let serving =
                     Serving { spec, side, near, cpus, folder, stop, units_beside, sampler };
                 Role::Server { serving: Box::new(serving), kept: Kept::new() }

@@ -96,7 +96,7 @@ impl CommandSession {
             let remedy = "correct --client".into();
             return Err(PathError::Invalid { what, remedy });
         }
-        let sampler = Sampler::open(&sampled_cpus(&metered_cpus)?);
+        let sampler = Sampler::open(&lab::usable_cpus(&metered_cpus)?);
         let near = Life {
             side: near,
             far: far_end,
@@ -189,16 +189,6 @@ fn placement(spec: &CheckedPrograms, is_here: bool) -> Result<Placement, PathErr
         half => all.split_at(half),
     };
     Ok(Placement { near: near.to_vec(), far: far.to_vec() })
-}
-
-/// CPUs on which programs run.
-///
-/// - `cpus`: empty for all that this process may use.
-pub(crate) fn sampled_cpus(cpus: &[usize]) -> Result<Vec<usize>, PathError> {
-    if cpus.is_empty() {
-        return sys::affinity::allowed_cpus().map_err(PathError::part);
-    }
-    Ok(cpus.to_vec())
 }
 
 /// Errors: this process may not use one of the CPUs.

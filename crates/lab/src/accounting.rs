@@ -76,6 +76,16 @@ impl Softirqs {
     }
 }
 
+/// CPUs on which programs run.
+///
+/// - `cpus`: empty for all that this thread may use.
+pub fn usable_cpus(cpus: &[usize]) -> Result<Vec<usize>, PathError> {
+    match cpus {
+        [] => sys::affinity::allowed_cpus().map_err(PathError::part),
+        cpus => Ok(cpus.to_vec()),
+    }
+}
+
 /// Condition that the CPU figure of a trial lacks softirqs.
 pub fn softirqs_missing() -> Trap {
     Trap {
@@ -94,10 +104,7 @@ impl<'a> Meter<'a> {
     ///
     /// - `cpus`: CPUs that the ends may use; empty for all that this thread may use.
     pub fn start(clock: &'a CpuClock, cpus: &[usize]) -> Result<Self, PathError> {
-        let cpus = match cpus {
-            [] => sys::affinity::allowed_cpus().map_err(PathError::part)?,
-            cpus => cpus.to_vec(),
-        };
+        let cpus = usable_cpus(cpus)?;
         let cores = Cores::of(&cpus);
         let softirqs_before = Softirqs::now(clock)?;
         let (before, before_by_cpu) = clock.now_by_cpu().map_err(PathError::part)?;

@@ -37,7 +37,9 @@ mod tap_port;
 mod triple;
 mod tuned;
 
-pub use accounting::{HostTime, Meter, Placement, Used, cost_of, local, settle, softirqs_missing};
+pub use accounting::{
+    HostTime, Meter, Placement, Used, cost_of, local, settle, softirqs_missing, usable_cpus,
+};
 pub use attached::{AttachedNamespace, Side, Wire};
 pub use built_in_load::{BuiltInLoad, BuiltInLoadError, LOAD_DATAGRAM_BYTES_MIN, LoadTraffic};
 pub use distance::{DistantPair, DistantWire, WireCounts, WireReport, WireTrials, late_limit_ns};

@@ -44,6 +44,13 @@ pub enum Call {
     Interrupt,
 }
 
+impl Call {
+    /// True for work that has the machine to itself, and takes the time that it was asked for.
+    pub fn is_measurement(&self) -> bool {
+        matches!(self, Call::RunAlone(_) | Call::Cross(_))
+    }
+}
+
 /// Two periods of a running service, with a plan or without.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

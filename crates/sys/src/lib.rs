@@ -31,6 +31,7 @@ pub mod packet;
 pub mod packet_port;
 pub mod packet_tap;
 mod perf;
+mod perf_ring;
 pub mod pidfd;
 pub mod poll;
 pub mod pty;

@@ -1,7 +1,7 @@
 //! Events of the kernel: how they are opened, and those that run BPF programs (timers of CPUs, and what happens to a thread).
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 
 /// `PERF_FLAG_FD_CLOEXEC` of `<linux/perf_event.h>`.
 pub(crate) const CLOSE_ON_EXEC: libc::c_ulong = 1 << 3;
@@ -80,8 +80,8 @@ impl SoftwareEvent {
         open(&attributes, -1, 0)
     }
 
-    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+    pub(crate) fn into_fd(self) -> OwnedFd {
+        self.0
     }
 
     /// Releases ownership of the descriptor to a holder of its number.

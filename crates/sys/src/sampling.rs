@@ -5,22 +5,13 @@
 //!
 //! Source: perf_event_open(2); include/uapi/linux/perf_event.h.
 
-use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
-use std::sync::atomic::Ordering;
 
-use crate::mmap::{Mapping, SharedWords};
 use crate::perf::{CLOSE_ON_EXEC, perf_event_open};
+use crate::perf_ring::{PerfRecord, PerfRing, records};
 
 /// Bytes of each CPU's ring: 20 s of samples, or the mappings of two thousand processes, fit in.
 const RING_BYTES: usize = 256 << 10;
-
-/// Offsets in the first page of a ring (`struct perf_event_mmap_page`).
-const DATA_HEAD: usize = 1024;
-const DATA_TAIL: usize = 1032;
-const DATA_OFFSET: usize = 1040;
-const DATA_SIZE: usize = 1048;
 
 /// Longest record: its size has 16 bits.
 const RECORD_BYTES_MAX: u64 = 1 << 16;
@@ -69,17 +60,8 @@ pub struct CodeMapping {
 /// Samples of CPUs in rings that the kernel fills.
 #[derive(Debug)]
 pub struct CpuSampler {
-    rings: Vec<Ring>,
+    rings: Vec<PerfRing>,
     lost_count: u64,
-}
-
-#[derive(Debug)]
-struct Ring {
-    event: File,
-    words: SharedWords,
-    data_offset: usize,
-    data_bytes: u64,
-    tail: u64,
 }
 
 impl CpuSampler {
@@ -118,17 +100,17 @@ impl CpuSampler {
         attributes.set_task(1);
         let rings = cpus.iter().map(|cpu| {
             let event = perf_event_open(&attributes, -1, *cpu as libc::c_int, CLOSE_ON_EXEC)?;
-            Ring::map(File::from(event))
+            PerfRing::map(event, RING_BYTES)
         });
         Ok(CpuSampler { rings: rings.collect::<io::Result<_>>()?, lost_count: 0 })
     }
 
     pub fn enable(&self) -> io::Result<()> {
-        self.rings.iter().try_for_each(|ring| ring.control(ENABLE))
+        self.rings.iter().try_for_each(PerfRing::enable)
     }
 
     pub fn disable(&self) -> io::Result<()> {
-        self.rings.iter().try_for_each(|ring| ring.control(DISABLE))
+        self.rings.iter().try_for_each(PerfRing::disable)
     }
 
     /// Takes what the rings hold. Records of one CPU come in the order of their times.
@@ -142,53 +124,6 @@ impl CpuSampler {
     /// Records for which the rings had no room.
     pub fn lost_count(&self) -> u64 {
         self.lost_count
-    }
-}
-
-const ENABLE: libc::c_ulong = 0x2400;
-const DISABLE: libc::c_ulong = 0x2401;
-
-impl Ring {
-    fn map(event: File) -> io::Result<Ring> {
-        // SAFETY: no pointer is passed.
-        let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-        let page_bytes = usize::try_from(page_bytes).unwrap_or(4096);
-        let mapping = Mapping::of_fd(event.as_fd(), page_bytes + RING_BYTES.max(page_bytes), 0)?;
-        let len_bytes = mapping.len_bytes();
-        let words = SharedWords::new(mapping, len_bytes);
-        let [data_offset, data_bytes] =
-            [DATA_OFFSET, DATA_SIZE].map(|at| words.word64(at).load(Ordering::Relaxed));
-        let fits = data_offset.checked_add(data_bytes).is_some_and(|end| end <= len_bytes as u64);
-        if !fits
-            || !data_bytes.is_power_of_two()
-            || !data_offset.is_multiple_of(8)
-            || data_bytes < 8
-        {
-            return Err(io::Error::other("the kernel gave a ring outside of its mapping"));
-        }
-        Ok(Ring { event, words, data_offset: data_offset as usize, data_bytes, tail: 0 })
-    }
-
-    fn control(&self, what: libc::c_ulong) -> io::Result<()> {
-        // SAFETY: the request takes a number.
-        let rc = unsafe { libc::ioctl(self.event.as_raw_fd(), what as _, 0) };
-        if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-    }
-
-    /// Copies the whole records in the ring, and gives their room back.
-    fn take(&mut self) -> Vec<u8> {
-        // Acquire: the kernel has written the records before the index that covers them.
-        let head = self.words.word64(DATA_HEAD).load(Ordering::Acquire);
-        let len_bytes = head.wrapping_sub(self.tail).min(self.data_bytes);
-        let words = (0..len_bytes / 8).map(|word| {
-            let at = self.tail.wrapping_add(word * 8) & (self.data_bytes - 1);
-            self.words.word64(self.data_offset + at as usize).load(Ordering::Relaxed)
-        });
-        let bytes = words.flat_map(u64::to_ne_bytes).collect();
-        self.tail = head;
-        // Release: the records have been read before the kernel may overwrite them.
-        self.words.word64(DATA_TAIL).store(head, Ordering::Release);
-        bytes
     }
 }
 
@@ -210,25 +145,14 @@ impl Fields<'_> {
 }
 
 /// Passes on the records of a ring, with their times; returns the number of those that were lost.
-fn parse(mut bytes: &[u8], each: &mut impl FnMut(u64, CpuRecord)) -> u64 {
-    const HEADER_BYTES: usize = 8;
+fn parse(bytes: &[u8], each: &mut impl FnMut(u64, CpuRecord)) -> u64 {
     let mut lost_count = 0_u64;
-    while let Some((header, _)) = bytes.split_first_chunk::<HEADER_BYTES>() {
-        let [kind @ .., m0, m1, s0, s1] = *header;
-        let (kind, misc) = (u32::from_ne_bytes(kind), u16::from_ne_bytes([m0, m1]));
-        let len_bytes = usize::from(u16::from_ne_bytes([s0, s1]));
-        let Some(body) = bytes.get(HEADER_BYTES..len_bytes) else { break };
-        match kind {
-            libbpf_sys::PERF_RECORD_LOST => {
-                lost_count = lost_count.saturating_add(lost(body).unwrap_or(0));
-            }
-            kind => {
-                if let Some((at_ns, record)) = record(kind, misc, body) {
-                    each(at_ns, record);
-                }
-            }
+    for PerfRecord { kind, misc, body } in records(bytes) {
+        if kind == libbpf_sys::PERF_RECORD_LOST {
+            lost_count = lost_count.saturating_add(lost(body).unwrap_or(0));
+        } else if let Some((at_ns, record)) = record(kind, misc, body) {
+            each(at_ns, record);
         }
-        bytes = &bytes[len_bytes..];
     }
     lost_count
 }

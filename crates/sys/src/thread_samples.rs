@@ -3,16 +3,12 @@
 //! Source: perf_event_open(2), a software event, which needs no counter of the processor.
 
 use std::io;
-use std::mem::offset_of;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::mmap::Mapping;
 use crate::perf::SoftwareEvent;
+use crate::perf_ring::{PerfRecord, PerfRing, records};
 
 /// Bytes of records that are kept: 4,096 samples.
 const RECORDS_BYTES: usize = 64 << 10;
-/// Header and time of a sample.
-const SAMPLE_BYTES: usize = 16;
 
 /// Where the thread was when the timer fired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,10 +29,8 @@ pub struct ThreadSample {
 /// Samples a thread until it is dropped.
 #[derive(Debug)]
 pub struct ThreadSampler {
-    ring: Mapping,
-    page_bytes: usize,
-    #[expect(dead_code, reason = "open as long as the samples are taken")]
-    event: SoftwareEvent,
+    ring: PerfRing,
+    samples: Vec<ThreadSample>,
 }
 
 impl ThreadSampler {
@@ -48,65 +42,42 @@ impl ThreadSampler {
     /// ESRCH if there is no such thread; EACCES without CAP_PERFMON.
     pub fn start(thread: u32, period_ns: u64) -> io::Result<ThreadSampler> {
         let event = SoftwareEvent::thread_samples(thread, period_ns)?;
-        // SAFETY: the call takes and returns numbers only.
-        let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-        let page_bytes = usize::try_from(page_bytes).map_err(io::Error::other)?;
-        // The first page describes the ring.
-        let ring = Mapping::of_fd(event.as_fd(), page_bytes + RECORDS_BYTES, 0)?;
-        Ok(ThreadSampler { ring, page_bytes, event })
+        let ring = PerfRing::map(event.into_fd(), RECORDS_BYTES)?;
+        Ok(ThreadSampler { ring, samples: Vec::new() })
     }
 
-    /// Samples so far, in the order of their time. Those after the first 4,096 are not kept.
-    pub fn samples(&self) -> Vec<ThreadSample> {
-        let head = self.word(offset_of!(libbpf_sys::perf_event_mmap_page, data_head));
-        // The ring is never released, so it does not wrap.
-        let end = usize::try_from(head.load(Ordering::Acquire)).unwrap_or(usize::MAX);
-        let words = (self.page_bytes..self.page_bytes + end.min(RECORDS_BYTES)).step_by(8);
-        let words: Vec<u64> = words.map(|at| self.word(at).load(Ordering::Relaxed)).collect();
-        parse(&words)
-    }
-
-    fn word(&self, offset_bytes: usize) -> &AtomicU64 {
-        assert!(offset_bytes.is_multiple_of(8), "no word at this offset");
-        let at = self.ring.at(offset_bytes, 8);
-        // SAFETY: `at` is inside the mapping, which lives as long as `self`; it is aligned, and only read.
-        unsafe { AtomicU64::from_ptr(at.as_ptr().cast()) }
+    /// Samples so far, in the order of their time. Of those since the call before, the first 4,096 are kept.
+    pub fn samples(&mut self) -> &[ThreadSample] {
+        self.samples.extend(parse(&self.ring.take()));
+        &self.samples
     }
 }
 
-/// Records of the kernel: type (32 bits), mode and other flags (16), length (16), and of a sample the time.
-fn parse(words: &[u64]) -> Vec<ThreadSample> {
-    let (mut samples, mut at) = (Vec::new(), 0);
-    while let Some(&header) = words.get(at) {
-        let (kind, misc, len_bytes) = (header as u32, header >> 32 & 0xffff, header >> 48);
-        let len_bytes = len_bytes as usize;
-        if len_bytes < 8 || !len_bytes.is_multiple_of(8) {
-            break;
-        }
-        let mode = match misc as u32 & libbpf_sys::PERF_RECORD_MISC_CPUMODE_MASK {
-            libbpf_sys::PERF_RECORD_MISC_KERNEL => Some(SampledMode::Kernel),
-            libbpf_sys::PERF_RECORD_MISC_USER => Some(SampledMode::User),
+/// Samples among the records, whose body is the time. Others tell of lost samples and of limits.
+fn parse(bytes: &[u8]) -> Vec<ThreadSample> {
+    let samples = records(bytes).filter_map(|PerfRecord { kind, misc, body }| {
+        let mode = match u32::from(misc) & libbpf_sys::PERF_RECORD_MISC_CPUMODE_MASK {
+            libbpf_sys::PERF_RECORD_MISC_KERNEL => SampledMode::Kernel,
+            libbpf_sys::PERF_RECORD_MISC_USER => SampledMode::User,
             libbpf_sys::PERF_RECORD_MISC_GUEST_KERNEL | libbpf_sys::PERF_RECORD_MISC_GUEST_USER => {
-                Some(SampledMode::Guest)
+                SampledMode::Guest
             }
-            _ => None,
+            _ => return None,
         };
-        // Other records tell of lost samples and of limits.
-        if kind == libbpf_sys::PERF_RECORD_SAMPLE
-            && len_bytes == SAMPLE_BYTES
-            && let (Some(mode), Some(&at_ns)) = (mode, words.get(at + 1))
-        {
-            samples.push(ThreadSample { at_ns, mode });
-        }
-        at += len_bytes / 8;
-    }
-    samples
+        let at_ns = u64::from_ne_bytes(body.try_into().ok()?);
+        (kind == libbpf_sys::PERF_RECORD_SAMPLE).then_some(ThreadSample { at_ns, mode })
+    });
+    samples.collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::clock;
+
+    fn parsed(words: &[u64]) -> Vec<ThreadSample> {
+        parse(&words.iter().copied().flat_map(u64::to_ne_bytes).collect::<Vec<u8>>())
+    }
 
     fn record(kind: u32, misc: u64, len_bytes: u64) -> u64 {
         u64::from(kind) | misc << 32 | len_bytes << 48
@@ -131,9 +102,9 @@ mod tests {
         ];
         use SampledMode::{Guest, Kernel, User};
         let expected = [(10, User), (20, Kernel), (30, Guest), (40, Guest)];
-        assert_eq!(parse(&words), expected.map(|(at_ns, mode)| ThreadSample { at_ns, mode }));
+        assert_eq!(parsed(&words), expected.map(|(at_ns, mode)| ThreadSample { at_ns, mode }));
         for wrong in [0, 4, 12] {
-            assert_eq!(parse(&[record(sample, 2, wrong), 10]), []);
+            assert_eq!(parsed(&[record(sample, 2, wrong), 10]), []);
         }
     }
 
@@ -141,7 +112,7 @@ mod tests {
     #[cfg_attr(miri, ignore = "system calls")]
     fn a_thread_has_samples_while_it_computes_and_none_while_it_sleeps() {
         const PERIOD_NS: u64 = 1_000_000;
-        let sampler = match ThreadSampler::start(crate::thread::id(), PERIOD_NS) {
+        let mut sampler = match ThreadSampler::start(crate::thread::id(), PERIOD_NS) {
             Ok(sampler) => sampler,
             Err(why) => return testkit::skip("bpf", why.to_string()),
         };

@@ -38,7 +38,7 @@ impl VcpuProfile {
 
     /// Shares of the wall time of the measured part: in the guest, in the monitor, in the kernel, and without a sample,
     /// which is idle.
-    pub(super) fn shares(&self, measured: &Snapshot) -> SampledShares {
+    pub(super) fn shares(mut self, measured: &Snapshot) -> SampledShares {
         let end_ns = measured.began_ns.saturating_add(measured.at_ns);
         let samples = self.0.samples();
         let within =

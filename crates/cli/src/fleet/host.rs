@@ -13,7 +13,7 @@ use runner::Proven;
 
 use super::mesh::{MeshEcho, ping};
 use crate::running::{Terminal, runner};
-use crate::tune::cross;
+use crate::tune::live::cross;
 use crate::tune::steps::{self, StepDone};
 
 /// Time between two looks at an echo.

@@ -54,7 +54,7 @@ impl Station {
                 caller::measure(&Host::This, &options, self.folders(), &job.call, beat)
             }
         };
-        if matches!(job.call, Call::RunAlone(_) | Call::Cross(_)) {
+        if job.call.is_measurement() {
             let result = match &ended {
                 Measured::Done(_) => "done".to_owned(),
                 Measured::Failed(why) | Measured::Refused(why) => format!("failed: {why}"),
@@ -67,7 +67,7 @@ impl Station {
     /// Locks this machine for a measurement.
     fn lock(&self, call: &Call, beat: &mut dyn FnMut()) -> Result<Option<ExclusiveLock>, String> {
         match call {
-            Call::RunAlone(_) | Call::Cross(_) => lock_machine(beat).map(Some),
+            call if call.is_measurement() => lock_machine(beat).map(Some),
             Call::Step(_) => Ok(None),
             // The other end of its pair does not wait for other experiments.
             _ => ExclusiveLock::acquire_alone().map(Some).map_err(|conflict| conflict.to_string()),

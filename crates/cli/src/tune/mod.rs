@@ -23,8 +23,6 @@ use report::screen::Cell;
 
 use crate::guard;
 
-pub(crate) use self::live::cross;
-
 #[derive(Debug, Args)]
 pub(crate) struct TuneArgs {
     #[command(flatten)]

@@ -9,7 +9,7 @@ use crate::common::star::Star;
 use crate::common::{
     Data, LONG, Running, all_text, clean, enter, fail, let_poll, run, succeed, until,
 };
-use crate::{CLIENT, HARMFUL, PORT, SERVICE, WITHOUT_EFFECT, is_possible, plan_of};
+use crate::{CLIENT, HARMFUL, PORT, SERVICE, WITHOUT_EFFECT, command, is_possible, plan_of};
 
 const EARLY: &str = "/proc/sys/net/ipv4/tcp_early_demux";
 const HARM: &str = "/sys/class/net/wire/gro_flush_timeout";
@@ -44,11 +44,7 @@ impl Fleet {
     }
 
     fn command(&self, args: &[&str]) -> Command {
-        let mut command = self.data.wirepath(args);
-        fs::create_dir_all(self.data.file("locks")).unwrap();
-        command.env("WIREPATH_STATE", self.data.file("state"));
-        command.env("WIREPATH_LOCKS", self.data.file("locks"));
-        command
+        command(&self.data, args)
     }
 
     fn rollout(&self, options: &[&str]) -> Command {

@@ -57,12 +57,7 @@ impl Desk {
     }
 
     fn command(&self, args: &[&str]) -> Command {
-        let mut command = self.data.wirepath(args);
-        // Other tests of this program run live proofs of their own.
-        fs::create_dir_all(self.data.file("locks")).unwrap();
-        command.env("WIREPATH_STATE", self.data.file("state"));
-        command.env("WIREPATH_LOCKS", self.data.file("locks"));
-        command
+        command(&self.data, args)
     }
 
     fn prove(&self, args: &[&str]) -> Command {
@@ -81,6 +76,15 @@ impl Desk {
     fn journal_exists(&self) -> bool {
         fs::exists(format!("{}/journal", self.data.file("state"))).unwrap()
     }
+}
+
+/// The program with settings and locks of its own: other tests of this program run live proofs of theirs.
+fn command(data: &Data, args: &[&str]) -> Command {
+    let mut command = data.wirepath(args);
+    fs::create_dir_all(data.file("locks")).unwrap();
+    command.env("WIREPATH_STATE", data.file("state"));
+    command.env("WIREPATH_LOCKS", data.file("locks"));
+    command
 }
 
 /// A plan with the head of another one, and these steps.

@@ -7,7 +7,7 @@ use std::thread;
 use serde_json::Value;
 
 use crate::common::{Data, LONG, NEAR_IP, Running, Spaces, all_text, clean, enter, succeed, until};
-use crate::{SERVICE, WITHOUT_EFFECT, plan_of};
+use crate::{SERVICE, WITHOUT_EFFECT, command, plan_of};
 
 const CLIENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tune_live/study_client.py");
 
@@ -102,11 +102,7 @@ impl Desk {
     }
 
     fn command(&self, args: &[&str]) -> Command {
-        let mut command = self.data.wirepath(args);
-        fs::create_dir_all(self.data.file("locks")).unwrap();
-        command.env("WIREPATH_STATE", self.data.file("state"));
-        command.env("WIREPATH_LOCKS", self.data.file("locks"));
-        command
+        command(&self.data, args)
     }
 
     /// `None` if the run was refused, because it would take longer than it may.

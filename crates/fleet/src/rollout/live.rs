@@ -7,9 +7,6 @@ use serde::{Deserialize, Serialize};
 
 use super::{RolloutGate, Wants};
 
-/// Periods with the plan that the guard ends before the stage ends, if it ended none without: 1 in 32 by chance.
-const TRIPS_MAX: u32 = 5;
-
 /// Hosts that were crossed over again and again.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -34,19 +31,15 @@ impl LiveCrossings {
     /// True if more rounds cannot change the judgement.
     pub fn is_decided(&self) -> bool {
         let is_decided = |of: &LivePooled| of.verdict.verdict != Verdict::Inconclusive;
-        self.is_tripped()
+        self.trips.ends_the_run()
             || self.figures.iter().any(|of| of.verdict.verdict == Verdict::Worse)
             || (!self.figures.is_empty() && self.figures.iter().all(is_decided))
-    }
-
-    fn is_tripped(&self) -> bool {
-        self.trips.on >= TRIPS_MAX && self.trips.off == 0
     }
 }
 
 /// Judges a live proof: harm in any figure shuts the gate, and the deciding figure opens it.
 pub fn live_gate(proof: &LiveCrossings, wants: Wants) -> RolloutGate {
-    if proof.is_tripped() {
+    if proof.trips.ends_the_run() {
         return RolloutGate::Shut(format!(
             "the guard undid the plan {} times, and ended no period without it",
             proof.trips.on

@@ -140,19 +140,27 @@ pub struct UdpSocket {
 pub fn tcp_sockets() -> Result<Vec<TcpSocket>, NetError> {
     let mut sockets = Vec::new();
     for family in [libc::AF_INET, libc::AF_INET6] {
-        let request = request(family, libc::IPPROTO_TCP);
-        ask("listing TCP sockets", |socket| {
-            let mut replies =
-                socket.request(&inet_diag::Request::new().op_tcp_diag_dump(&request))?;
-            while let Some((header, attributes)) = replies.recv().transpose()? {
-                if sockets.len() < SOCKETS_MAX {
-                    sockets.push(tcp_socket(&header, &attributes));
-                }
+        each_tcp_socket(&request(family, libc::IPPROTO_TCP), |header, attributes| {
+            if sockets.len() < SOCKETS_MAX {
+                sockets.push(tcp_socket(header, attributes));
             }
-            Ok(())
         })?;
     }
     Ok(sockets)
+}
+
+/// Passes on the sockets that a request lists.
+fn each_tcp_socket(
+    request: &ReqV2,
+    mut each: impl FnMut(&Msg, &IterableReplyAttrs<'_>),
+) -> Result<(), NetError> {
+    ask("listing TCP sockets", |socket| {
+        let mut replies = socket.request(&inet_diag::Request::new().op_tcp_diag_dump(request))?;
+        while let Some((header, attributes)) = replies.recv().transpose()? {
+            each(&header, &attributes);
+        }
+        Ok(())
+    })
 }
 
 /// Closes the connections of this namespace at these local ports, as a reset does; listeners stay. Returns their number.
@@ -163,19 +171,14 @@ pub fn close_connections(ports: &[u16]) -> Result<usize, NetError> {
     for family in [libc::AF_INET, libc::AF_INET6] {
         let request = request(family, libc::IPPROTO_TCP);
         let mut open = Vec::new();
-        ask("listing TCP sockets", |socket| {
-            let mut replies =
-                socket.request(&inet_diag::Request::new().op_tcp_diag_dump(&request))?;
-            while let Some((header, _)) = replies.recv().transpose()? {
-                let is_connection = !matches!(
-                    TcpState::of_number(header.state),
-                    TcpState::Listen | TcpState::TimeWait | TcpState::Closed
-                );
-                if is_connection && ports.contains(&u16::from_be(header.sockid._sport_be)) {
-                    open.push(header.sockid);
-                }
+        each_tcp_socket(&request, |header, _| {
+            let is_connection = !matches!(
+                TcpState::of_number(header.state),
+                TcpState::Listen | TcpState::TimeWait | TcpState::Closed
+            );
+            if is_connection && ports.contains(&u16::from_be(header.sockid._sport_be)) {
+                open.push(header.sockid.clone());
             }
-            Ok(())
         })?;
         for sockid in open {
             let request = ReqV2 { sockid, ..request.clone() };

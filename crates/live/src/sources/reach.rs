@@ -84,22 +84,21 @@ impl Sources {
                 Wanted::AtOnce => ServiceWanted::Nothing,
             })?;
             let before = probe.totals()?;
-            loop {
+            let mut request_count = 0;
+            while !is_over(begun.elapsed(), request_count) {
                 std::thread::sleep(SAMPLE_INTERVAL);
                 look(&self.guard_sample(None)?)?;
-                let Some(probe) = &mut self.probe else { continue };
-                let now = probe.totals()?;
-                let request_count = now.answered_count - before.answered_count;
-                let reached_count = now.wanted_count - before.wanted_count;
-                if is_over(begun.elapsed(), request_count) {
-                    probe.set_wanted(&ServiceWanted::Nothing)?;
-                    // The counts are read one after another, while requests go on.
-                    let reached_count =
-                        if of_all { request_count } else { reached_count.min(request_count) };
-                    let window = begun.elapsed();
-                    return Ok(Reach { reached_count, request_count, window, is_exact: true });
-                }
+                request_count = self.sampled.answered_count - before.answered_count;
             }
+            let window = begun.elapsed();
+            if let Some(probe) = &mut self.probe {
+                probe.set_wanted(&ServiceWanted::Nothing)?;
+            }
+            let reached_count = self.sampled.wanted_count - before.wanted_count;
+            // The counts are read one after another, while requests go on.
+            let reached_count =
+                if of_all { request_count } else { reached_count.min(request_count) };
+            return Ok(Reach { reached_count, request_count, window, is_exact: true });
         }
         let Some(target) = &self.target else {
             let why = "the service is not named".to_owned();

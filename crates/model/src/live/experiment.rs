@@ -152,7 +152,7 @@ impl LiveExperiment {
     }
 
     fn end_if_tripped(&mut self) {
-        if self.trips.on >= TRIPS_MAX && self.trips.off == 0 {
+        if self.trips.ends_the_run() {
             self.ended = Some(LiveEnd::Tripped);
         }
     }
@@ -264,6 +264,11 @@ impl TripCount {
             LiveArm::On => self.on += 1,
             LiveArm::Off => self.off += 1,
         }
+    }
+
+    /// True after five on-periods and no off-period: 1 in 32 by chance.
+    pub fn ends_the_run(&self) -> bool {
+        self.on >= TRIPS_MAX && self.off == 0
     }
 }
 

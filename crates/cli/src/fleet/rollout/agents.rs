@@ -96,7 +96,7 @@ impl ByAgents {
         let within = self.answer_within;
         let (taken_within, answered_within) = match call {
             // Its agent knows its time limit.
-            Call::RunAlone(_) | Call::Cross(_) => (self.taken_within, None),
+            call if call.is_measurement() => (self.taken_within, None),
             // Slow devices; it is taken as soon as any other step.
             call if is_application(call) => (within, Some(within + STEP_TIMEOUT)),
             Call::Step(step) if matches!(**step, RolloutStep::RollBack { .. }) => {
@@ -167,7 +167,7 @@ impl Reach for ByAgents {
     fn each(&mut self, calls: &[(usize, Call)]) -> Result<Answers, Failure> {
         let Some((_, first)) = calls.first() else { return Ok(Vec::new()) };
         let mut planned = self.plan(calls, self.limits(first))?;
-        self.drive(&mut planned, matches!(first, Call::RunAlone(_) | Call::Cross(_)))?;
+        self.drive(&mut planned, first.is_measurement())?;
         let archive = &mut self.servers.archive;
         Ok(persist(archive, |archive| planned.answers(archive))?)
     }

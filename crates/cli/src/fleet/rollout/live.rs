@@ -132,6 +132,9 @@ impl LiveMeasurement {
     }
 }
 
+/// Answers of hosts that were asked to cross, and the periods of those that have done so.
+type Asked = (Answers, BTreeMap<usize, Crossed>);
+
 impl<R: Reach> Members<'_, R> {
     /// Two periods without the plan on every host; the level of a host is the p99 of a request.
     pub(super) fn live_baseline(
@@ -140,29 +143,17 @@ impl<R: Reach> Members<'_, R> {
         hosts: &[usize],
     ) -> Result<(Answers, Vec<Option<f64>>), Failure> {
         self.say("baseline, nothing is switched", hosts);
-        let calls: Vec<(usize, Call)> = hosts
-            .iter()
-            .map(|at| (*at, live.call(self.plan_text(*at), [LiveArm::Off; 2], None)))
-            .collect();
+        let arms = hosts.iter().map(|at| (*at, [LiveArm::Off; 2])).collect();
+        let (mut answers, found) = self.cross(live, &arms, &[])?;
         let mut levels = vec![None; self.names.len()];
-        let mut answers = Vec::new();
-        for (at, answer) in self.reach.each(&calls)? {
-            answers.push((
-                at,
-                match crossed(answer) {
-                    Ok(crossed) if crossed.periods.iter().all(|period| period.request_count == 0) => {
-                    StepAnswer::Failed(
-                        "no request came in the baseline: is this the service, and has it traffic?"
-                            .into(),
-                    )
-                }
-                Ok(crossed) => {
-                        levels[at] = crossed.p99_ns;
-                        StepAnswer::Done(requests(&crossed))
-                    }
-                    Err(answer) => answer,
-                },
-            ));
+        for (at, answer) in &mut answers {
+            let Some(crossed) = found.get(at) else { continue };
+            levels[*at] = crossed.p99_ns;
+            if crossed.periods.iter().all(|period| period.request_count == 0) {
+                let why =
+                    "no request came in the baseline: is this the service, and has it traffic?";
+                *answer = StepAnswer::Failed(why.into());
+            }
         }
         Ok((answers, levels))
     }
@@ -180,42 +171,21 @@ impl<R: Reach> Members<'_, R> {
         let begun = Instant::now();
         let round_time = Duration::from_millis(2 * live.period_ms);
         let time = Duration::from_millis(live.time_ms);
-        let mut last = Answers::new();
-        while begun.elapsed() + round_time <= time && !signals::stop_requested() {
-            let arms = rounds.arms(&pairs);
-            let call = |(at, arms): (&usize, &[LiveArm; 2])| {
-                let p99_ns = levels.get(*at).copied().flatten();
-                (*at, live.call(self.plan_text(*at), *arms, p99_ns))
-            };
-            let calls: Vec<(usize, Call)> = arms.iter().map(call).collect();
-            let (mut found, mut has_failed) = (BTreeMap::new(), false);
-            last.clear();
-            for (at, answer) in self.reach.each(&calls)? {
-                last.push((
-                    at,
-                    match crossed(answer) {
-                        Ok(crossed) => {
-                            let text = requests(&crossed);
-                            found.insert(at, crossed);
-                            StepAnswer::Done(text)
-                        }
-                        Err(answer) => {
-                            has_failed = true;
-                            answer
-                        }
-                    },
-                ));
-            }
-            if has_failed {
+        let mut answers = Answers::new();
+        let mut crossings = rounds.crossings(&pairs, self.names);
+        while !crossings.is_decided()
+            && begun.elapsed() + round_time <= time
+            && !signals::stop_requested()
+        {
+            let found;
+            (answers, found) = self.cross(live, &rounds.arms(&pairs), levels)?;
+            if found.len() < answers.len() {
                 break;
             }
             let elapsed_ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
-            rounds.add(&pairs, &arms, &found, elapsed_ns);
-            if rounds.crossings(&pairs, self.names).is_decided() {
-                break;
-            }
+            rounds.add(&pairs, &found, elapsed_ns);
+            crossings = rounds.crossings(&pairs, self.names);
         }
-        let crossings = rounds.crossings(&pairs, self.names);
         let proof = Proof {
             gate: live_gate(&crossings, self.request.wants()),
             plan: None,
@@ -223,7 +193,36 @@ impl<R: Reach> Members<'_, R> {
             control_count: 0,
             control_drift: None,
         };
-        Ok((last, proof))
+        Ok((answers, proof))
+    }
+
+    /// Has hosts run through both periods at the same time.
+    ///
+    /// - `levels`: p99 of a request of each host; none before it is known.
+    fn cross(
+        &mut self,
+        live: &LiveMeasurement,
+        arms: &BTreeMap<usize, [LiveArm; 2]>,
+        levels: &[Option<f64>],
+    ) -> Result<Asked, Failure> {
+        let call = |(at, arms): (&usize, &[LiveArm; 2])| {
+            let p99_ns = levels.get(*at).copied().flatten();
+            (*at, live.call(self.plan_text(*at), *arms, p99_ns))
+        };
+        let calls: Vec<(usize, Call)> = arms.iter().map(call).collect();
+        let (mut answers, mut found) = Asked::default();
+        for (at, answer) in self.reach.each(&calls)? {
+            let answer = match crossed(answer) {
+                Ok(crossed) => {
+                    let done = StepAnswer::Done(requests(&crossed));
+                    found.insert(at, crossed);
+                    done
+                }
+                Err(answer) => answer,
+            };
+            answers.push((at, answer));
+        }
+        Ok((answers, found))
     }
 }
 
@@ -284,13 +283,7 @@ impl Rounds {
         arms
     }
 
-    fn add(
-        &mut self,
-        pairs: &[&[usize]],
-        arms: &BTreeMap<usize, [LiveArm; 2]>,
-        found: &BTreeMap<usize, Crossed>,
-        elapsed_ns: u64,
-    ) {
+    fn add(&mut self, pairs: &[&[usize]], found: &BTreeMap<usize, Crossed>, elapsed_ns: u64) {
         if self.figures.is_empty()
             && let Some(first) = found.values().next()
         {
@@ -307,9 +300,8 @@ impl Rounds {
         }
         for (index, units) in self.units.iter_mut().enumerate() {
             for (number, pair) in pairs.iter().enumerate() {
-                let hosts = pair.iter().filter_map(|host| {
-                    crossed_host(found.get(host)?, *arms.get(host)?, &self.figures[index].name)
-                });
+                let figure = &self.figures[index].name;
+                let hosts = pair.iter().filter_map(|host| crossed_host(found.get(host)?, figure));
                 units.push(LiveGroup {
                     name: format!("pair {}, round {}", number + 1, self.count),
                     hosts: hosts.collect(),
@@ -346,7 +338,7 @@ fn is_silent(crossed: &Crossed) -> bool {
 }
 
 /// A host in one figure; `None` if it does not count. A period that the guard ended has no value, which is the worst.
-fn crossed_host(crossed: &Crossed, arms: [LiveArm; 2], figure: &str) -> Option<CrossedHost> {
+fn crossed_host(crossed: &Crossed, figure: &str) -> Option<CrossedHost> {
     if is_silent(crossed) {
         return None;
     }
@@ -360,7 +352,7 @@ fn crossed_host(crossed: &Crossed, arms: [LiveArm; 2], figure: &str) -> Option<C
         }
     }
     Some(CrossedHost {
-        is_on_first: arms[0] == LiveArm::On,
+        is_on_first: first.arm == LiveArm::On,
         values,
         request_count: first.request_count.min(second.request_count),
     })

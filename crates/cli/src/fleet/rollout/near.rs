@@ -68,8 +68,7 @@ impl Near {
     /// Has hosts answer, one after the other.
     fn ask_each(&self, calls: Vec<&(usize, Call)>, found: &Mutex<Answers>) -> Result<(), String> {
         for (at, call) in calls {
-            let is_measurement = matches!(call, Call::RunAlone(_) | Call::Cross(_));
-            let answer = if is_measurement && signals::stop_requested() {
+            let answer = if call.is_measurement() && signals::stop_requested() {
                 StepAnswer::Silent("interrupted".into())
             } else {
                 self.site(*at).once(call, &mut || {})
