@@ -138,10 +138,12 @@ impl Symbols {
     pub fn new(books_max: u32) -> Self {
         let books_max = books_max.clamp(1, BOOKS_MAX);
         let slots = (books_max as usize * 2).next_power_of_two();
+        let mut books = Vec::with_capacity(books_max as usize);
+        sys::cache::prefer_huge_pages(books.spare_capacity_mut());
         Symbols {
             slots: vec![EMPTY; slots].into_boxed_slice(),
             shift: 64 - slots.trailing_zeros(),
-            books: Vec::with_capacity(books_max as usize),
+            books,
             books_max,
             refused: 0,
         }

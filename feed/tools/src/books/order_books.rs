@@ -10,23 +10,29 @@ use crate::arbiter::SequenceDomain;
 pub const LOCATES: u32 = 1 << 16;
 /// Sessions with books: as many as an arbiter has domains by default.
 const SESSIONS_MAX: usize = 64;
+/// Books for which there is space from the first one on.
+const BOOKS_MIN: usize = 16;
 
 /// Book of an instrument.
 #[derive(Debug)]
+#[repr(C)]
 pub struct OrderBook {
-    /// Index of the instrument for the day.
-    pub locate: u16,
-    pub stock: Stock,
-    bids: Side,
-    asks: Side,
     /// Messages about its orders and trades.
     pub messages: u64,
+    pub stock: Stock,
     pub trades: u64,
     /// Price and shares of the last trade; no shares before the first.
     pub last: (Price, u64),
     /// Shares traded, those of crosses and of orders that were not displayed included.
     pub volume: u64,
+    /// Index of the instrument for the day.
+    pub locate: u16,
+    bids: Side,
+    asks: Side,
 }
+
+/// A cache line, and four for each side.
+const _: () = assert!(size_of::<OrderBook>() == 9 * 64);
 
 /// Level of an order book.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,8 +86,9 @@ struct SessionBooks {
 /// Order books of all sessions of MoldUDP64, each of which has its own orders and instruments.
 ///
 /// A message takes the same time whatever the number of orders and levels; only a level far from the best one takes
-/// logarithmic time. Memory is bounded: 24 bytes for each of 2 to 4 times the orders, and half as much more while the
-/// table of orders doubles; up to 48 for each level, 1 KiB and a little for each book.
+/// logarithmic time. Memory is bounded: 32 bytes for each of 2 to 4 times the orders, and half as much more while the
+/// table of orders doubles; 576 bytes for each of up to twice the books, and up to 48 for each level of a side beyond
+/// its 14 best.
 #[derive(Debug)]
 pub struct OrderBooks {
     sessions: Vec<SessionBooks>,
@@ -221,9 +228,20 @@ impl SessionBooks {
         if self.places.len() <= at {
             self.places.resize(at + 1, 0);
         }
+        if self.books.len() == self.books.capacity() {
+            self.double_books();
+        }
         self.books.push(OrderBook::new(locate, stock));
         self.places[at] = self.books.len() as u32;
         Some(self.books.len() - 1)
+    }
+
+    #[cold]
+    fn double_books(&mut self) {
+        let mut books = Vec::with_capacity((self.books.len() * 2).max(BOOKS_MIN));
+        sys::cache::prefer_huge_pages(books.spare_capacity_mut());
+        books.append(&mut self.books);
+        self.books = books;
     }
 
     #[inline]
@@ -305,12 +323,28 @@ impl SessionBooks {
         shares: Option<u32>,
         account: &mut Account,
     ) -> Option<(&mut OrderBook, Price)> {
-        let Ok(slot) = self.orders.find(reference) else {
-            account.counts.unknown += 1;
-            return None;
-        };
+        match self.orders.find(reference) {
+            Ok(slot) => {
+                let (book, order) = self.take_at(slot, shares, account);
+                Some((book, Price(rank(order.side, order.rank).into())))
+            }
+            Err(_) => {
+                account.counts.unknown += 1;
+                None
+            }
+        }
+    }
+
+    /// Takes shares from the order of a slot, or all of it; returns its book and what it was.
+    #[inline]
+    fn take_at(
+        &mut self,
+        slot: usize,
+        shares: Option<u32>,
+        account: &mut Account,
+    ) -> (&mut OrderBook, LiveOrder) {
         let order = self.orders.order(slot);
-        let LiveOrder { book, rank: order_rank, side, .. } = *order;
+        let was = *order;
         let wanted = shares.unwrap_or(order.shares);
         account.counts.contradictory += u64::from(wanted > order.shares || wanted == 0);
         let taken = wanted.min(order.shares);
@@ -320,10 +354,10 @@ impl SessionBooks {
             self.orders.remove(slot);
             account.counts.live -= 1;
         }
-        let book = &mut self.books[book as usize];
+        let book = &mut self.books[was.book as usize];
         book.messages += 1;
-        book.side(side).take(order_rank, taken, is_last);
-        Some((book, Price(rank(side, order_rank).into())))
+        book.side(was.side).take(was.rank, taken, is_last);
+        (book, was)
     }
 
     #[inline]
@@ -332,8 +366,7 @@ impl SessionBooks {
             account.counts.unknown += 1;
             return;
         };
-        let LiveOrder { book, side, .. } = *self.orders.order(slot);
-        self.take(replace.original, None, account);
+        let (_, LiveOrder { book, side, .. }) = self.take_at(slot, None, account);
         let OrderReplace { new: reference, shares, price, .. } = *replace;
         let rank = rank(side, price.0 as u32);
         self.add(LiveOrder { reference, book, rank, shares, side }, account);
@@ -403,25 +436,19 @@ impl OrderBooks {
     ///
     /// - `messages`: their bytes.
     #[inline]
-    pub fn prefetch<'a>(
-        &self,
-        domain: SequenceDomain,
-        messages: impl Iterator<Item = &'a [u8]> + Clone,
-    ) {
+    pub fn prefetch<'a>(&self, domain: SequenceDomain, messages: impl Iterator<Item = &'a [u8]>) {
         let Some(session) = self.sessions.iter().find(|session| session.domain == domain) else {
             return;
         };
-        for message in messages.clone() {
+        for message in messages {
             if let Some(reference) = itch::order_reference(message) {
                 session.orders.prefetch(reference);
             }
             if let Some(book) = session.book_ahead(message) {
-                sys::cache::prefetch(book);
+                sys::cache::prefetch(&book.messages);
+                book.bids.prefetch();
+                book.asks.prefetch();
             }
-        }
-        for book in messages.filter_map(|message| session.book_ahead(message)) {
-            book.bids.prefetch();
-            book.asks.prefetch();
         }
     }
 

@@ -9,8 +9,9 @@ pub(super) const SLOTS_MIN: usize = 1024;
 /// Odd, with half of its bits set: 2^64 over the golden ratio.
 const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// A live order.
+/// A live order: half a cache line, so that it is never in two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(align(32))]
 pub(super) struct LiveOrder {
     pub(super) reference: u64,
     /// Index of its book.
@@ -25,7 +26,7 @@ pub(super) struct LiveOrder {
 const FREE: LiveOrder =
     LiveOrder { reference: 0, book: 0, rank: 0, shares: 0, side: BookSide::Buy };
 
-const _: () = assert!(size_of::<LiveOrder>() == 24);
+const _: () = assert!(size_of::<LiveOrder>() == 32);
 
 /// A price as a number that is higher the better it is for its side; its own inverse.
 #[inline]
@@ -156,7 +157,10 @@ impl OrderTable {
 }
 
 fn free_slots(count: usize) -> Box<[LiveOrder]> {
-    vec![FREE; count].into_boxed_slice()
+    let mut slots = Vec::with_capacity(count);
+    sys::cache::prefer_huge_pages(slots.spare_capacity_mut());
+    slots.resize(count, FREE);
+    slots.into_boxed_slice()
 }
 
 const fn shift(slot_count: usize) -> u32 {

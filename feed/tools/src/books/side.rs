@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-/// Levels next to the touch that are kept in an array.
-const NEAR_MAX: usize = 32;
+/// Levels next to the touch that are kept in an array: with it a side is four cache lines.
+const NEAR_MAX: usize = 14;
 
 /// All orders of one price.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct SideLevel {
     /// The price, higher the better it is; see [`super::order_table::rank`].
     pub(super) rank: u32,
@@ -16,105 +16,130 @@ pub(super) struct SideLevel {
 
 /// Levels of one side.
 ///
-/// The best ones are in a short array, the best last: where almost all messages are, a level is found and moved in a
-/// cache line or two. The others are in a tree, so that a level far from the touch takes logarithmic time, however
-/// many there are. Half an array moves at once between the two.
+/// The best ones are in a short array, the best first: where almost all messages are, a level is found and moved in a
+/// cache line or two, whose address is known before anything of the side is read. The others are in a tree, so that a
+/// level far from the touch takes logarithmic time, however many there are. Half an array moves at once between the two.
 ///
 /// Invariants: all levels of the array are better than those of the tree, and the array is empty only if the tree is.
 #[derive(Debug, Default)]
+#[repr(C, align(64))]
 pub(super) struct Side {
-    near: Vec<SideLevel>,
     far: BTreeMap<u32, SideLevel>,
+    near_count: usize,
+    near: [SideLevel; NEAR_MAX],
 }
+
+const _: () = assert!(size_of::<Side>() == 4 * 64);
 
 impl Side {
     /// Number of levels.
     pub(super) fn level_count(&self) -> usize {
-        self.near.len() + self.far.len()
+        self.near_count + self.far.len()
     }
 
     /// Levels, the best first.
     pub(super) fn levels(&self) -> impl Iterator<Item = &SideLevel> {
-        self.near.iter().rev().chain(self.far.values().rev())
+        self.near().iter().chain(self.far.values().rev())
     }
 
     /// The best level.
     #[inline]
     pub(super) fn best(&self) -> Option<&SideLevel> {
-        self.near.last()
+        self.near().first()
     }
 
     /// Begins to fetch the best levels into the near cache.
     #[inline]
     pub(super) fn prefetch(&self) {
-        if let Some(best) = self.near.last() {
-            sys::cache::prefetch(best);
-        }
+        sys::cache::prefetch(&self.far);
+        sys::cache::prefetch(&self.near[3]);
     }
 
     /// Adds an order.
     #[inline]
     pub(super) fn add(&mut self, rank: u32, shares: u32) {
         let new = SideLevel { rank, order_count: 1, shares: shares.into() };
-        let worse = self.worse_count(rank);
-        let is_far = worse == 0 && (self.near.len() == NEAR_MAX || !self.far.is_empty());
-        match self.near.get_mut(worse) {
+        let at = self.better_count(rank);
+        let is_far = at == self.near_count && (self.near_count == NEAR_MAX || !self.far.is_empty());
+        match self.near_mut().get_mut(at) {
             Some(level) if level.rank == rank => level.join(&new),
             _ if is_far => {
                 self.far.entry(rank).and_modify(|level| level.join(&new)).or_insert(new);
             }
-            _ => self.insert(worse, new),
+            _ => self.insert(at, new),
         }
     }
 
     /// Takes shares from an order, and the order too if `is_last`.
     #[inline]
     pub(super) fn take(&mut self, rank: u32, shares: u32, is_last: bool) {
-        let worse = self.worse_count(rank);
-        match self.near.get_mut(worse).filter(|level| level.rank == rank) {
+        let at = self.better_count(rank);
+        match self.near_mut().get_mut(at).filter(|level| level.rank == rank) {
             Some(level) => {
                 if level.leave(shares, is_last) {
-                    self.near.remove(worse);
-                    if self.near.is_empty() {
-                        self.refill();
-                    }
+                    self.remove(at);
                 }
             }
             None => self.take_far(rank, shares, is_last),
         }
     }
 
-    /// Number of levels of the array that are worse than a price: the place of its level.
     #[inline]
-    fn worse_count(&self, rank: u32) -> usize {
-        let better = self.near.iter().rev().take_while(|level| level.rank >= rank).count();
-        self.near.len() - better
+    fn near(&self) -> &[SideLevel] {
+        self.near.get(..self.near_count).unwrap_or_default()
+    }
+
+    #[inline]
+    fn near_mut(&mut self) -> &mut [SideLevel] {
+        self.near.get_mut(..self.near_count).unwrap_or_default()
+    }
+
+    /// Number of levels of the array that are better than a price: the place of its level.
+    #[inline]
+    fn better_count(&self, rank: u32) -> usize {
+        self.near().iter().take_while(|level| level.rank > rank).count()
     }
 
     #[inline]
     fn insert(&mut self, at: usize, level: SideLevel) {
-        if self.near.len() < NEAR_MAX { self.near.insert(at, level) } else { self.spill(at, level) }
+        if self.near_count == NEAR_MAX {
+            return self.spill(at, level);
+        }
+        self.near.copy_within(at..self.near_count, at + 1);
+        self.near[at] = level;
+        self.near_count += 1;
+    }
+
+    #[inline]
+    fn remove(&mut self, at: usize) {
+        self.near.copy_within(at + 1..self.near_count, at);
+        self.near_count -= 1;
+        if self.near_count == 0 {
+            self.refill();
+        }
     }
 
     /// Moves the worse half of the full array to the tree, and inserts a level.
     #[cold]
     fn spill(&mut self, at: usize, level: SideLevel) {
-        self.far.extend(self.near.drain(..NEAR_MAX / 2).map(|level| (level.rank, level)));
-        match at.checked_sub(NEAR_MAX / 2) {
-            Some(at) => self.near.insert(at, level),
-            None => drop(self.far.insert(level.rank, level)),
+        self.near_count = NEAR_MAX / 2;
+        self.far.extend(self.near[NEAR_MAX / 2..].iter().map(|level| (level.rank, *level)));
+        if at <= NEAR_MAX / 2 {
+            self.insert(at, level);
+        } else {
+            self.far.insert(level.rank, level);
         }
     }
 
     /// Moves the best levels of the tree to the empty array.
     #[cold]
     fn refill(&mut self) {
-        while self.near.len() < NEAR_MAX / 2
+        while self.near_count < NEAR_MAX / 2
             && let Some((_, level)) = self.far.pop_last()
         {
-            self.near.push(level);
+            self.near[self.near_count] = level;
+            self.near_count += 1;
         }
-        self.near.reverse();
     }
 
     #[cold]
