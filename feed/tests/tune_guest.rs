@@ -1,4 +1,4 @@
-//! Settings of a card as arms of path `feed`: the interrupts of each arm, and the CPUs that handle them. With `--nocapture`
+//! Settings of a card as arms of path `feed`: the interrupts of each arm, the CPUs that handle them, and the times. With `--nocapture`
 //! it prints the table of docs/evidence/feed.md.
 //! A module of the test program `tune_guest`, which has the guest.
 
@@ -26,13 +26,19 @@ impl Arm {
         let arm = arm.unwrap_or_else(|| panic!("{name} in {document:#}"));
         assert_eq!(arm["failures"], serde_json::json!([]), "{arm:#}");
         let count = |name: &str| arm["counters"][name].as_u64().unwrap_or(0);
+        let times = ["schedule_to_app_ns_p50", "schedule_to_app_ns_p99"].map(|metric| {
+            let median_ns = arm["metrics"][metric]["median"].as_f64();
+            median_ns.unwrap_or_else(|| panic!("{metric} of {arm:#}"))
+        });
+        let [p50_ms, p99_ms] = times.map(|ns| ns / 1e6);
         let arm = Arm {
             on_cpu: [0, 1].map(|cpu| count(&format!("near_interrupt_cpu{cpu}_count"))),
             received: count("received_count"),
         };
         assert!(arm.received > 0, "{name}: {document:#}");
         testkit::note(&format!(
-            "{name:<16}{:>8} quotes, {:>6} interrupts on CPU 0, {:>6} on CPU 1, {:.3} a quote",
+            "{name:<16}{:>8} quotes, {:>6} interrupts on CPU 0, {:>6} on CPU 1, {:.3} a quote; \
+             p50 {p50_ms:.2} ms, p99 {p99_ms:.2} ms",
             arm.received,
             arm.on_cpu[0],
             arm.on_cpu[1],

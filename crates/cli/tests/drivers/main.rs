@@ -200,6 +200,27 @@ fn af_xdp_delivers_on_virtio_net_in_zero_copy_mode() {
     af_xdp_and_vlan_devices_exchange_tagged_datagrams(&rig);
 }
 
+/// Prints a row of docs/evidence/probe.md for each arm: what was sent and what arrived, with and without zero-copy.
+#[test]
+#[ignore = "a study: it prints figures"]
+fn study_sent_and_received_in_zero_copy_mode() {
+    let Some([rig, _beside]) = boot(&["ip", "ethtool", "ping"]) else { panic!("not booted") };
+    let options = "--arms spin+bypass+native,spin+bypass+native+zero-copy --load flood --size 1400 \
+                   --trial 500ms --max-blocks 11 --time 280s";
+    let far = far_namespace(&rig);
+    let document = far.serve(&format!("peer --listen {ONE_IP}:7117"), || {
+        let far = format!("--far peer:{ONE_IP} {options} --no-history --json");
+        rig.json(&format!("wirepath prove probe {far}"))
+    });
+    for arm in arms(&document) {
+        let [sent, received] = ["sent", "received"].map(|what| &arm["metrics"][what]["median"]);
+        let figures =
+            (sent, received, &arm["metrics"]["cpu_ns_per_packet"]["median"], &arm["mode"]);
+        testkit::note(&format!("{}: {figures:?} {:#}", name(arm), arm["metrics"]));
+    }
+    testkit::note(&format!("{:#}", document["verdicts"]));
+}
+
 #[test]
 #[ignore = "needs a kernel of `cargo xtask kernels`; .ci/nightly runs it"]
 fn interrupts_are_suspended_and_deferred_on_linux_6_18() {
