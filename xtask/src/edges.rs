@@ -10,11 +10,12 @@ const CORE: &[(&str, &str)] = &[
     ("model", ""),
     ("wire", ""),
     ("bpf-build", ""),
-    ("sys", ""),
-    ("io", "sys wire"),
+    ("xdp", ""),
+    ("sys", "xdp"),
+    ("io", "xdp sys wire"),
     ("host", "sys"),
     ("lab", "model sys io host"),
-    ("remote", "model sys io host lab"),
+    ("remote", "model xdp sys io host lab"),
     ("testkit", "model sys io host lab"),
     ("report", "model"),
     ("fleet", "model remote"),
@@ -32,7 +33,7 @@ const CORE: &[(&str, &str)] = &[
 ];
 
 /// Crates of the core that a path may use.
-const PATH: &str = "model sys wire io host lab remote report";
+const PATH: &str = "model xdp sys wire io host lab remote report";
 
 /// A house: its folder, crates of the core that any crate of it may use, and its crates, each with those of the house
 /// that it may depend on. No house names a crate of another.
@@ -55,7 +56,7 @@ const HOUSES: &[House] = &[
     },
     House {
         folder: "tunnel",
-        core: "model sys wire io host lab remote report house",
+        core: "model xdp sys wire io host lab remote report house",
         crates: &[
             ("tunnel-bpf", ""),
             ("forward", "tunnel-bpf"),

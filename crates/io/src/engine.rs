@@ -5,12 +5,12 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use sys::mmap::HUGE_PAGE_BYTES;
 use wire::ethernet;
+use xdp::mmap::HUGE_PAGE_BYTES;
 
 pub use sys::bpf::XdpMode;
 pub use sys::udp::Stamps;
-pub use sys::xsk::{Copying, FrameMemory};
+pub use xdp::{Copying, FrameMemory};
 
 use crate::IoError;
 
@@ -172,7 +172,11 @@ impl EngineSpec {
 
     /// Memory of the UMEM.
     pub fn frame_memory(&self) -> FrameMemory {
-        FrameMemory { huge_pages: self.huge_pages, unaligned: self.unaligned_chunks }
+        FrameMemory {
+            huge_pages: self.huge_pages,
+            unaligned: self.unaligned_chunks,
+            ..FrameMemory::default()
+        }
     }
 
     /// Size of a UMEM with this many shares of the frames.
@@ -281,7 +285,7 @@ pub struct EngineReport {
     /// Datagrams posted that never left.
     pub unsent_count: u64,
     /// Frame ledger; `None` for engines without frames of their own.
-    pub ledger: Option<sys::xsk::LedgerBalance>,
+    pub ledger: Option<xdp::LedgerBalance>,
 }
 
 impl EngineReport {

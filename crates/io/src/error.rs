@@ -5,7 +5,7 @@ use std::io;
 #[derive(Debug, thiserror::Error)]
 pub enum IoError {
     #[error(transparent)]
-    Xsk(#[from] sys::xsk::XskError),
+    Xsk(crate::SocketError),
     #[error(transparent)]
     Bpf(#[from] sys::bpf::BpfError),
     #[error(transparent)]

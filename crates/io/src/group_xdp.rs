@@ -5,9 +5,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 
 use sys::bpf::{FEED_GROUPS_MAX, FEED_STAMP_BYTES, FeedGroup, SocketFilter, XdpMode};
-use sys::xsk::{Bind, Copying, Frames, Socket, Then};
 use sys::{clock, poll, socket};
 use wire::frame;
+use xdp::{Bind, Copying, Frames, Socket, Then};
 
 use crate::IoError;
 use crate::multicast::{Group, GroupDatagram};

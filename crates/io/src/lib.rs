@@ -12,12 +12,14 @@ pub mod multicast;
 mod open;
 mod packet;
 mod redirect;
+mod socket_error;
 mod udp;
 mod xdp;
 mod xdp_frames;
 mod xdp_memory;
 mod xdp_queues;
 
+pub use self::xdp::XdpEngine;
 pub use engine::{
     Arrival, Copying, Echoed, Engine, EngineKind, EngineReport, EngineSpec, FrameMemory, Local,
     RING_ENTRIES, RING_ENTRIES_MAX, Receiving, Remote, Role, Setup, Stamps, UNALIGNED_FRAME_BYTES,
@@ -28,8 +30,8 @@ pub use frames::Template;
 pub use group_xdp::{GroupPort, XdpGroups};
 pub use open::{AnyEngine, open, open_halves};
 pub use packet::PacketEngine;
+pub use socket_error::SocketError;
 pub use udp::{EpollEngine, UdpEngine, UringEngine};
-pub use xdp::XdpEngine;
 #[cfg(target_arch = "x86_64")]
 pub use xdp_frames::{GuestFrames, open_guest_frames};
 pub use xdp_frames::{XDP_FRAME_BYTES_MAX, XdpFrameRx, XdpFrameTx, open_xdp_frames};

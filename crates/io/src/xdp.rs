@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use sys::bpf::{FEED_STAMP_BYTES, FeedGroup, PassProgram, ProbeFilterSpec, SocketFilter};
 use sys::clock;
-use sys::xsk::{self, Bind, Frames, Socket, Then};
 use wire::frame::Received;
+use xdp::{Bind, Frames, Socket, Then};
 
 use crate::engine::{
     Arrival, Copying, Echoed, Engine, EngineReport, EngineSpec, Local, Role, Setup, Stamps, Wait,
@@ -243,7 +243,7 @@ impl XdpEngine {
     }
 
     /// Frames by owner.
-    pub fn ledger(&self) -> xsk::LedgerBalance {
+    pub fn ledger(&self) -> xdp::LedgerBalance {
         self.socket.ledger()
     }
 }

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sys::bpf::{SocketFilter, XdpMode};
-use sys::xsk::{Bind, Copying, Frames, Socket, Then};
+use xdp::{Bind, Copying, Frames, Socket, Then};
 
 use crate::error::IoError;
 
@@ -119,13 +119,17 @@ fn system(what: &'static str, ifname: &str) -> impl FnOnce(io::Error) -> IoError
     move |source| IoError::System { what, ifname, source }
 }
 
+/// Longest frame of a guest: Ethernet header and 1,500 bytes.
+#[cfg(target_arch = "x86_64")]
+const GUEST_FRAME_BYTES_MAX: u32 = 1514;
+
 /// Rings whose UMEM is the memory of a virtual machine.
 #[cfg(target_arch = "x86_64")]
 #[derive(Debug)]
 pub struct GuestFrames {
     // Dropped first, as in `Queue`.
     _filter: SocketFilter,
-    pub socket: sys::xsk::GuestSocket,
+    pub socket: xdp::ExternalSocket<sys::kvm::GuestRam>,
 }
 
 /// As [`open_xdp_frames`], with all of `ram` as UMEM and in copy mode. Also returns a duplicate of the socket's
@@ -138,7 +142,7 @@ pub fn open_guest_frames(
 ) -> Result<(GuestFrames, OwnedFd), IoError> {
     let filter = all_frames()?;
     let bind = bind(ifindex, ifname, Copying::Copy);
-    let socket = sys::xsk::GuestSocket::open(ram.clone(), &bind)?;
+    let socket = xdp::ExternalSocket::open(ram.clone(), GUEST_FRAME_BYTES_MAX, &bind)?;
     let (filter, fd) = attach(filter, XdpMode::Native, socket.as_fd(), &bind)?;
     Ok((GuestFrames { _filter: filter, socket }, fd))
 }

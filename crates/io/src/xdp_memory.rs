@@ -2,8 +2,8 @@
 
 use std::io;
 
-use sys::mmap::HUGE_PAGE_BYTES;
-use sys::xsk::{FrameMemory, Frames, Socket};
+use xdp::mmap::HUGE_PAGE_BYTES;
+use xdp::{FrameMemory, Frames, Socket};
 
 use crate::engine::{Copying, EngineReport, EngineSpec, Local, RING_ENTRIES};
 use crate::error::IoError;

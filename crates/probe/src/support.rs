@@ -14,7 +14,7 @@ use sys::capability::Capability;
 use sys::epoll::Epoll;
 use sys::thread::start;
 use sys::uring::DatagramRing;
-use sys::xsk::Frames;
+use xdp::Frames;
 
 use super::far_end::ends;
 use super::switches::{Switch, engine_spec};

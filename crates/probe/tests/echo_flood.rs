@@ -10,10 +10,10 @@ use common::{alone, counter, engines, run_on, skip, tasks, udp};
 use io::Role;
 use lab::{Pair, PairSpec};
 use model::{Arm, Metric, Path};
-use sys::xsk::{Bind, Copying, Frames, Socket};
 use testkit::arms;
 use wirepath_probe::role::{Pace, Task, WINDOW};
 use wirepath_probe::{Probe, Switch};
+use xdp::{Bind, Copying, Frames, Socket};
 
 const COUNT: u64 = 5_000;
 

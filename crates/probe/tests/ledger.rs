@@ -12,8 +12,8 @@ use common::{
 };
 use io::{AnyEngine, EngineSpec, Role, Setup, Wait, XdpMode};
 use lab::{Pair, PairSpec};
-use sys::xsk::LedgerBalance;
 use wirepath_probe::role::{self, Pace, RoleReport, Steering};
+use xdp::LedgerBalance;
 
 const MODES: [(&str, XdpMode, Wait); 4] = [
     ("skb, poll", XdpMode::Skb, Wait::Block),

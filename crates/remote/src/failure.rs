@@ -7,10 +7,10 @@ use host::net::NetError;
 use host::netns::NetnsError;
 use host::text::chain;
 use host::tune::{KnobError, PlanError};
-use io::IoError;
+use io::{IoError, SocketError};
 use model::{ExitCode, PathError};
 use serde::{Deserialize, Serialize};
-use sys::xsk::XskError;
+use xdp::XskError;
 
 /// Reason for a failed command or call; each kind has its own [`ExitCode`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -156,7 +156,9 @@ fn net_failure(error: &NetError) -> fn(String) -> Failure {
 fn io_failure(error: &IoError) -> fn(String) -> Failure {
     match error {
         IoError::Permission { .. }
-        | IoError::Xsk(XskError::Permission { .. } | XskError::NoAfXdp | XskError::Memory { .. })
+        | IoError::Xsk(SocketError(
+            XskError::Permission { .. } | XskError::NoAfXdp | XskError::Memory { .. },
+        ))
         | IoError::Bpf(BpfError::Permission { .. }) => Failure::Unsupported,
         _ => Failure::Failed,
     }

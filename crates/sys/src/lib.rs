@@ -1,8 +1,8 @@
-//! System calls, shared-memory rings and BPF: the only crate with `unsafe` code.
+//! System calls, shared-memory rings and BPF: with crate `xdp`, the only `unsafe` code.
 //!
 //! One file for each kernel noun. All exported functions are safe to call; lengths and indexes that
 //! the kernel supplies are checked in release builds too.
-#![expect(unsafe_code, reason = "the one fence of the workspace: every block states why it holds")]
+#![expect(unsafe_code, reason = "the fence of the workspace: every block states why it holds")]
 
 mod address;
 pub mod affinity;
@@ -54,5 +54,4 @@ pub mod tracefs;
 pub mod udp;
 pub mod uring;
 pub mod user_namespace;
-pub mod xsk;
 pub mod zero_copy;

@@ -24,6 +24,7 @@ mod tables;
 mod tunnel;
 mod veth;
 mod watch;
+mod xdp_hints;
 
 pub use bridge::{bridge_has_querier, bridge_neighbours};
 pub use connections::{CONNECTIONS_MAX, Connection, FlowTuple, connections, flowtable_devices};
@@ -62,3 +63,4 @@ pub use tunnel::{
 };
 pub use veth::{VethEnd, create_veth};
 pub use watch::{ChangeWatch, LinkEvent, LinkWatch};
+pub use xdp_hints::{XdpHints, xdp_hints};

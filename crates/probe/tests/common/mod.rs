@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use io::{AnyEngine, EngineSpec, IoError, Local, Remote, Role, Wait, XdpEngine};
 use lab::{End, Pair};
-use sys::xsk::LedgerBalance;
 use wirepath_probe::role::{self, LiveCounts, Pace, RoleError, RoleReport, Steering, Task};
+use xdp::LedgerBalance;
 
 /// Labs of a test in use at the same time.
 const AT_ONCE: usize = 4;

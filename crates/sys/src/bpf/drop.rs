@@ -2,10 +2,10 @@
 
 use libbpf_rs::MapHandle;
 
+use super::XdpMode;
 use super::error::BpfError;
 use super::link::XdpProgram;
 use super::object::{Opened, embedded, per_cpu, shared_types};
-use super::xdp_mode::XdpMode;
 
 mod types {
     super::shared_types!("drop");

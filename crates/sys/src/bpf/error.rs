@@ -3,9 +3,9 @@
 use std::io;
 use std::path::PathBuf;
 
+use super::XdpMode;
 use super::attached::AttachedProgram;
 use super::interface::Interface;
-use super::xdp_mode::XdpMode;
 
 #[derive(Debug, thiserror::Error)]
 pub enum BpfError {

@@ -7,11 +7,11 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
+use super::XdpMode;
 use super::error::BpfError;
 use super::link::XdpProgram;
 use super::map::Map;
 use super::object::{Opened, embedded, map_error, per_cpu, shared_types};
-use super::xdp_mode::XdpMode;
 
 pub use feed::{FEED_GROUPS_MAX, FEED_STAMP_BYTES, FeedGroup};
 

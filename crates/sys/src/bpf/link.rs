@@ -4,12 +4,12 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::Mutex;
 
+use super::XdpMode;
 use super::attached::AttachedProgram;
 use super::error::BpfError;
 use super::interface::Interface;
 use super::map::Map;
 use super::object::Loaded;
-use super::xdp_mode::XdpMode;
 use crate::capability::{Capability, missing_on_host};
 
 /// Side of an interface that a traffic-control program sees.

@@ -39,7 +39,6 @@ mod socket_map;
 pub mod stages;
 mod tracing;
 mod verbs;
-mod xdp_mode;
 
 pub use attached::AttachedProgram;
 pub use calls::{CallCounter, CallSum};
@@ -69,4 +68,4 @@ pub use service::{
 pub use socket_map::PinnedSocketMap;
 pub use tracing::{EmptyRuns, MissingTracepoint, RunTime, RunTimeCounting, Runs};
 pub use verbs::{Verb, VerbCounts, VerbProgram};
-pub use xdp_mode::XdpMode;
+pub use xdp::XdpMode;

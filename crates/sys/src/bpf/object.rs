@@ -12,11 +12,11 @@ use libbpf_rs::{
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
+use super::XdpMode;
 use super::error::{BpfError, kernel_for};
 use super::interface::Interface;
 use super::link::{BpfLink, Tcx, TraceLink};
 use super::map::Map;
-use super::xdp_mode::XdpMode;
 use crate::capability::{Capability, missing_on_host};
 
 /// Bytes of an object file, aligned for an ELF reader.

@@ -1,9 +1,9 @@
 //! XDP program that passes every frame.
 
+use super::XdpMode;
 use super::error::BpfError;
 use super::link::XdpProgram;
 use super::object::{Opened, embedded};
-use super::xdp_mode::XdpMode;
 
 /// XDP program that passes every frame to the stack.
 ///

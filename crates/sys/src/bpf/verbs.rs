@@ -6,11 +6,11 @@ use std::os::fd::{AsFd, AsRawFd};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use zerocopy::{Immutable, IntoBytes};
 
+use super::XdpMode;
 use super::error::BpfError;
 use super::interface::Interface;
 use super::link::XdpProgram;
 use super::object::{Loaded, Opened, embedded, map_error, per_cpu, shared_types};
-use super::xdp_mode::XdpMode;
 
 mod types {
     super::shared_types!("verbs");

@@ -2,6 +2,7 @@
 
 use kvm_bindings::{KVM_PIT_SPEAKER_DUMMY, kvm_pit_config, kvm_userspace_memory_region};
 use kvm_ioctls::{Cap, IoEventAddress, Kvm, VmFd};
+use xdp::ExternalMemory;
 
 use super::{Event, GuestRam, KvmError, Vcpu};
 
@@ -46,7 +47,7 @@ impl VirtualMachine {
             flags: 0,
             guest_phys_addr: 0,
             memory_size: ram.len_bytes() as u64,
-            userspace_addr: ram.host_address(),
+            userspace_addr: ram.address() as u64,
         };
         // SAFETY: the region is memory of `ram`, which this value and its vCPUs keep mapped as
         // long as the machine lives; Rust code reaches it by volatile and atomic accesses only.

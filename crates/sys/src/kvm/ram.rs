@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use vm_memory::mmap::MmapRegion;
 use vm_memory::{Bytes, VolatileMemory, VolatileSlice};
+use xdp::ExternalMemory;
 
 use super::KvmError;
 
@@ -31,11 +32,6 @@ impl GuestRam {
 
     pub fn len_bytes(&self) -> usize {
         self.region.size()
-    }
-
-    /// Address of the first byte in this process, for the kernel.
-    pub(crate) fn host_address(&self) -> u64 {
-        self.region.as_ptr() as u64
     }
 
     fn slice(&self, at: u64, len_bytes: usize) -> Result<VolatileSlice<'_>, OutsideRam> {
@@ -79,6 +75,18 @@ impl GuestRam {
     pub fn store_u64(&self, at: u64, value: u64) -> Result<(), OutsideRam> {
         let stored = self.slice(at, 8)?.store(value.to_le(), 0, Ordering::Release);
         stored.map_err(|_| OutsideRam { at, len_bytes: 8 })
+    }
+}
+
+// SAFETY: one mapping of whole pages, readable and writable, which lives as long as any clone. All access of this
+// process is volatile or atomic, as the guest writes it too.
+unsafe impl ExternalMemory for GuestRam {
+    fn address(&self) -> *mut u8 {
+        self.region.as_ptr()
+    }
+
+    fn len_bytes(&self) -> usize {
+        self.region.size()
     }
 }
 

@@ -14,8 +14,11 @@ use crate::mmap::Mapping;
 use crate::udp::{CONTROL_BYTES, ReceivedDatagram, read_control};
 
 mod layout;
+mod zero_copy_receive;
 
 use layout::*;
+
+pub use zero_copy_receive::{ZeroCopyReceive, zero_copy_receive};
 
 /// Entries of the submission ring: there is one request at a time.
 const SUBMISSIONS: u32 = 2;

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use wirepath_sys::bpf::{BpfError, FilterCounts, ProbeFilterSpec, SocketFilter, XdpMode};
-use wirepath_sys::xsk::{Bind, Copying, Frames, Socket, Then};
+use xdp::{Bind, Copying, Frames, Socket, Then};
 
 use crate::lab::{
     FAR_MAC, NEAR_MAC, Pair, Shape, can_run, send_frame, udp_frame, udp6_frame, wait_until,

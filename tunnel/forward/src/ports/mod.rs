@@ -14,18 +14,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use io::{Copying, IoError, XdpMode};
-use sys::xsk::{self, Bind};
 use tunnel_bpf::{FastHook, FastPathSpec, TunnelFilter, TunnelFilterSpec};
+use xdp::Bind;
 
 pub use copying::{open_packet_port, open_tap_port};
 pub use memory::{MemoryCounts, open_memory_port};
 pub use sys::bpf::FilterCounts;
-pub use sys::xsk::{Pool, PoolBalance, PoolRx, PoolTx, Taken, XskError, XskStatistics};
 pub use tunnel_bpf::{
     FAST_COUNTS, FAST_ECN_DROP, FAST_ECN_ODD, FAST_HEADER_BYTES_MAX, FAST_TUNNELS_MAX,
     FastDirection, FastHeader, FastPath, FastRules, FastStation, TunnelCarrier, TunnelFrames,
     TunnelId, fast_station_fields, fast_station_key,
 };
+pub use xdp::{Pool, PoolBalance, PoolRx, PoolTx, Taken, XskError, XskStatistics};
 
 use copying::{PacketReceiver, PacketSender, TapReceiver, TapSender};
 use memory::{MemoryReceiver, MemorySender};
@@ -251,7 +251,7 @@ pub fn xsk_statistics<'s>(
 ) -> Option<XskStatistics> {
     let mut sum = XskStatistics::default();
     for socket in sockets {
-        let one = sys::xsk::statistics(socket).ok()?;
+        let one = xdp::statistics(socket).ok()?;
         sum.rx_dropped_count += one.rx_dropped_count;
         sum.rx_invalid_descriptor_count += one.rx_invalid_descriptor_count;
         sum.tx_invalid_descriptor_count += one.tx_invalid_descriptor_count;
@@ -412,5 +412,5 @@ fn open_socket<'p>(
         fill_target: (spec.fill_target / queues).max(QUEUE_FRAMES_MIN),
         tx_budget: RING_ENTRIES,
     };
-    Ok(xsk::open_port(pool, bind, first)?)
+    Ok(xdp::open_port(pool, bind, first)?)
 }

@@ -18,7 +18,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::ports::XskError;
-use ::io::IoError;
+use ::io::{IoError, SocketError};
 use host::net::{self, ChangeWatch, LinkWatch, NetError};
 use sys::clock::monotonic_ns;
 
@@ -126,7 +126,9 @@ struct RunState {
 impl RunState {
     fn failed(&self, error: &IoError) {
         self.error_count.fetch_add(1, Ordering::Relaxed);
-        if let IoError::Gone { ifname } | IoError::Xsk(XskError::Gone { ifname }) = error {
+        if let IoError::Gone { ifname } | IoError::Xsk(SocketError(XskError::Gone { ifname })) =
+            error
+        {
             let _ = self.gone.set(ifname.clone());
         }
         let mut last = self.last_error.lock().unwrap_or_else(PoisonError::into_inner);

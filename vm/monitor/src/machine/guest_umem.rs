@@ -62,26 +62,28 @@ impl Sender for GuestUmem {
 impl InPlace for GuestUmem {
     fn post_send(&mut self, at: u32, len_bytes: u32) -> Posted {
         let socket = &mut self.frames.socket;
-        if !socket.is_sendable(at, len_bytes) {
+        if !socket.is_sendable(at.into(), len_bytes) {
             return Posted::Refused;
         }
-        if socket.tx_post(at, len_bytes) { Posted::Taken } else { Posted::Busy }
+        if socket.tx_post(at.into(), len_bytes) { Posted::Taken } else { Posted::Busy }
     }
 
     fn take_sent(&mut self) -> Option<u32> {
-        self.frames.socket.tx_reap()
+        // Addresses that were posted, and so of 32 bits.
+        u32::try_from(self.frames.socket.tx_reap()?).ok()
     }
 
     fn post_receive(&mut self, at: u32) -> Posted {
         let socket = &mut self.frames.socket;
-        if !socket.is_place(at) {
+        if !socket.is_place(at.into()) {
             return Posted::Refused;
         }
-        if socket.rx_post(at) { Posted::Taken } else { Posted::Busy }
+        if socket.rx_post(at.into()) { Posted::Taken } else { Posted::Busy }
     }
 
     fn take_received(&mut self) -> Option<(u32, u32)> {
-        self.frames.socket.rx_take()
+        let (at, len_bytes) = self.frames.socket.rx_take()?;
+        Some((u32::try_from(at).ok()?, len_bytes))
     }
 
     fn cancel(&mut self) {

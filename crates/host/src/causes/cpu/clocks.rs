@@ -3,8 +3,9 @@
 use crate::causes::Cause;
 use crate::causes::evidence::Evidence;
 use crate::causes::finding::{Notes, Severity, finding};
-use crate::net::ethtool;
+use crate::net::{NetError, ethtool, xdp_hints};
 use crate::tune::Profile;
+use sys::uring::{ZeroCopyReceive, zero_copy_receive};
 
 pub(super) const CAUSE: Cause = Cause {
     title: "Time stamps come from a slow or a free-running clock",
@@ -32,6 +33,7 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
         .filter_map(|name| Some(format!("{name} ({})", view.process(name)?)))
         .collect();
     devices(view, &keepers, notes);
+    hints(view, notes);
     // The kernel's own clock; a recorded machine has none.
     if view.system.place().root.is_none() {
         notes.fact(match sys::clock::host_error_ns() {
@@ -72,6 +74,40 @@ fn source(view: &Evidence, notes: &mut Notes<'_>) {
             .risk("the kernel leaves tsc when it is not stable")
             .change(change, format!("echo {now} > /{file}")),
     );
+}
+
+/// Metadata of frames that the path's drivers name, receive and send stamps among it.
+fn hints(view: &Evidence, notes: &mut Notes<'_>) {
+    for link in view.interfaces() {
+        // A kernel before 6.6 names none.
+        if let Ok(hints) = view.system.within(|| xdp_hints(link.index)) {
+            notes.fact(format!(
+                "metadata of AF_XDP frames that the driver of {} names: {hints}",
+                link.name
+            ));
+        }
+        let name = &link.name;
+        let asked = view.system.within(|| {
+            let what = "asking io_uring for zero-copy receive".to_owned();
+            zero_copy_receive(link.index).map_err(|source| NetError::Io { what, source })
+        });
+        // Without CAP_NET_ADMIN there is no answer.
+        if let Ok(answer) = asked {
+            notes.fact(match answer {
+                ZeroCopyReceive::Offered => {
+                    format!("zero-copy receive of TCP by io_uring: {name} offers it")
+                }
+                ZeroCopyReceive::NoDriver(why) => format!(
+                    "zero-copy receive of TCP by io_uring: unsupported, the driver of {name} has no queues with \
+                     memory of programs (io_uring_register: {why})"
+                ),
+                ZeroCopyReceive::NoKernel(why) => format!(
+                    "zero-copy receive of TCP by io_uring: unsupported, it needs Linux 6.15 with \
+                     CONFIG_IO_URING_ZCRX (io_uring_register: {why})"
+                ),
+            });
+        }
+    }
 }
 
 /// Clocks of the path's devices, and programs that keep them.
