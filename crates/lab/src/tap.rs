@@ -1,5 +1,6 @@
 //! A TAP interface in a namespace of its own: the host's end of a virtual machine's wire.
 
+use std::io;
 use std::net::Ipv4Addr;
 
 use sys::netns::Netns;
@@ -30,9 +31,19 @@ impl TapEnd {
     ///
     /// Needs CAP_SYS_ADMIN and CAP_NET_ADMIN.
     pub fn new() -> Result<Self, LabError> {
+        TapEnd::with(Tap::new)
+    }
+
+    /// As [`Self::new`], with an interface whose frames have a header of offloads in front
+    /// ([`Tap::new_offloaded`]).
+    pub fn new_offloaded() -> Result<Self, LabError> {
+        TapEnd::with(Tap::new_offloaded)
+    }
+
+    fn with(open: impl FnOnce(&str) -> io::Result<Tap> + Send) -> Result<Self, LabError> {
         let netns = quiet_netns()?;
         let (tap, ifindex, mac) = netns.run(|| {
-            let tap = Tap::new(IFNAME).map_err(|source| LabError::Tap { source })?;
+            let tap = open(IFNAME).map_err(|source| LabError::Tap { source })?;
             let link = net::link_named(IFNAME)?;
             net::add_address(link.index, NEAR, PREFIX)?;
             net::set_up(link.index, true)?;

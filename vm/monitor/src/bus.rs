@@ -2,6 +2,8 @@
 
 use std::cell::RefCell;
 
+use crate::offload::OffloadHeader;
+
 /// A DMA transfer to no memory: the range is outside guest memory, or the guest has
 /// not allowed bus mastering.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -114,6 +116,12 @@ pub trait NetworkSide {
     /// Sends one frame, from the destination address to the last byte before the check sequence.
     fn send(&mut self, frame: &[u8]) -> Sent;
 
+    /// Sends one frame, with the work that `header` leaves to this side. Only a card whose owner has it offer offloads
+    /// calls this, so a wire that carries none need not implement it.
+    fn send_offloaded(&mut self, _header: &OffloadHeader, frame: &[u8]) -> Sent {
+        self.send(frame)
+    }
+
     /// The side that has guest memory; `None` if frames are copied.
     fn in_place(&mut self) -> Option<&mut dyn InPlace> {
         None
@@ -123,6 +131,10 @@ pub trait NetworkSide {
 impl<W: NetworkSide + ?Sized> NetworkSide for &mut W {
     fn send(&mut self, frame: &[u8]) -> Sent {
         (**self).send(frame)
+    }
+
+    fn send_offloaded(&mut self, header: &OffloadHeader, frame: &[u8]) -> Sent {
+        (**self).send_offloaded(header, frame)
     }
 
     fn in_place(&mut self) -> Option<&mut dyn InPlace> {

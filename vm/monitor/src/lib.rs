@@ -11,7 +11,10 @@ mod counts;
 pub mod lance;
 #[cfg(target_arch = "x86_64")]
 mod machine;
+mod offload;
 pub mod virtio;
+
+pub use offload::{OffloadHeader, Offloads};
 
 #[cfg(target_arch = "x86_64")]
 pub use machine::*;

@@ -1,7 +1,7 @@
 //! Builds the Linux guests out of Debian's packages: that which path `guest` is compared with, an
 //! arm64 kernel and an initramfs that answers; the same kernel at the other end of path `tunnel`'s
-//! gretap; and an amd64 kernel with the drivers of real network cards, in which tests run the
-//! program itself.
+//! gretap; an amd64 kernel with the drivers of real network cards, in which tests run the
+//! program itself; and a kernel that is a process, whose driver tests the monitor's virtio-net card.
 //!
 //! Packages come by apt with a state of its own: neither the machine's list of packages nor its
 //! architectures change, and nothing is installed.
@@ -10,6 +10,7 @@ mod cpio;
 mod modules;
 mod rig;
 mod tunnel;
+mod um;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -160,7 +161,8 @@ while :; do $b sleep 86400; done
 
 /// Fetches the packages and writes kernels and initramfs files to `target/firmware/linux`.
 pub(crate) fn build(root: &Path) -> Result<()> {
-    KERNELS.iter().try_for_each(|kernel| build_kernel(kernel, root))
+    KERNELS.iter().try_for_each(|kernel| build_kernel(kernel, root))?;
+    um::build(root)
 }
 
 /// As [`build`], for those kernels of the table of kernels by feature that are not built yet.

@@ -38,6 +38,26 @@ counts! {
         pub rx_malformed_count: u64,
         /// Frames sent or received that stayed in guest memory; all others were copied.
         pub in_place_frame_count: u64,
+        /// Frames sent whose checksum the guest left to the host.
+        pub tx_checksum_left_count: u64,
+        /// Frames sent that the guest left to the host to cut into segments.
+        pub tx_super_frame_count: u64,
+        /// Frames dropped because their header did not fit them, or left work that was not negotiated.
+        pub tx_bad_header_count: u64,
+        /// Frames received whose checksum the host left to the guest.
+        pub rx_checksum_left_count: u64,
+        /// Frames received that were longer than the wire's.
+        pub rx_super_frame_count: u64,
+        /// Frames received into more than one buffer.
+        pub rx_merged_frame_count: u64,
+        /// Buffers of those.
+        pub rx_merged_buffer_count: u64,
+        /// Frames sent by another pair of queues than the first.
+        pub tx_other_pair_count: u64,
+        /// Frames received by another pair of queues than the first.
+        pub rx_other_pair_count: u64,
+        /// Commands of the control queue.
+        pub control_command_count: u64,
         /// Transfers that no memory answered.
         pub bus_error_count: u64,
     }

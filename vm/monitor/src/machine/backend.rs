@@ -8,11 +8,25 @@ use sys::clock::monotonic_ns;
 
 use crate::bus::InPlace;
 use crate::lance::{NetworkSide, Sent};
+use crate::offload::{OffloadHeader, Offloads};
 
 /// Transmit half of a back end.
 pub trait Sender: Send {
     /// Sends one frame; [`Sent::Busy`] if there is no room now.
     fn send(&mut self, frame: &[u8]) -> Sent;
+
+    /// True if frames may leave work to this side, and this side to the guest. A card offers offloads only then.
+    fn carries_offloads(&self) -> bool {
+        false
+    }
+
+    /// Sends one frame that leaves work; called only if it [carries](Self::carries_offloads) offloads.
+    fn send_offloaded(&mut self, _header: &OffloadHeader, frame: &[u8]) -> Sent {
+        self.send(frame)
+    }
+
+    /// Sets the work that may be left on received frames, at first none.
+    fn set_offloads(&mut self, _offloads: Offloads) {}
 
     /// Hands over what was collected, when the device has looked through its ring.
     fn flush(&mut self) {}
@@ -45,6 +59,11 @@ pub trait Receiver: Send {
     /// Copies the next frame into `into` and returns its length; `None` when none waits.
     fn receive(&mut self, into: &mut [u8]) -> io::Result<Option<usize>>;
 
+    /// Work that is left on the frame that was received last.
+    fn header(&self) -> OffloadHeader {
+        OffloadHeader::FINISHED
+    }
+
     /// True if a frame waits, read from shared memory without a system call; `None` if that needs
     /// poll().
     fn looks(&self) -> Option<bool> {
@@ -66,13 +85,23 @@ pub(super) struct SenderWire<'a> {
     pub(super) send_ns: Option<u64>,
 }
 
-impl NetworkSide for SenderWire<'_> {
-    fn send(&mut self, frame: &[u8]) -> Sent {
-        let Some(before_ns) = self.send_ns else { return self.sender.send(frame) };
+impl SenderWire<'_> {
+    fn timed(&mut self, send: impl FnOnce(&mut dyn Sender) -> Sent) -> Sent {
+        let Some(before_ns) = self.send_ns else { return send(self.sender) };
         let begin_ns = monotonic_ns();
-        let sent = self.sender.send(frame);
+        let sent = send(self.sender);
         self.send_ns = Some(before_ns + (monotonic_ns() - begin_ns));
         sent
+    }
+}
+
+impl NetworkSide for SenderWire<'_> {
+    fn send(&mut self, frame: &[u8]) -> Sent {
+        self.timed(|sender| sender.send(frame))
+    }
+
+    fn send_offloaded(&mut self, header: &OffloadHeader, frame: &[u8]) -> Sent {
+        self.timed(|sender| sender.send_offloaded(header, frame))
     }
 
     fn in_place(&mut self) -> Option<&mut dyn InPlace> {

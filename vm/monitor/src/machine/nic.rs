@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::bus::{Bus, GuestMemory, InPlace, NetworkSide, Reception};
 use crate::lance::{self, Counters, Lance, LancePort, Width, csr0};
-use crate::virtio::{self, NicOptions, TX, VirtioNet, register};
+use crate::offload::{OffloadHeader, Offloads};
+use crate::virtio::{self, NicOptions, VirtioNet, register};
 
 /// Guest physical address of the virtio card's registers: the last 2 MiB below 1 GiB, which are never
 /// memory.
@@ -132,8 +133,8 @@ impl Nic {
                 let demands = is_status(lance, offset, width) && value & (tdmd | stop) == tdmd;
                 demands.then_some(Some(value & !tdmd))
             }
-            Nic::Virtio(_) => {
-                (offset == register::QUEUE_NOTIFY && value == u32::from(TX)).then_some(None)
+            Nic::Virtio(card) => {
+                (offset == register::QUEUE_NOTIFY && card.is_tx(value)).then_some(None)
             }
         }
     }
@@ -184,8 +185,25 @@ impl Nic {
         }
     }
 
-    pub(super) fn receive(&mut self, memory: &impl GuestMemory, frame: &[u8]) -> Reception {
-        either!(self, card => card.receive(memory, frame))
+    /// - `header`: work that is left on the frame; a Lance accepts none.
+    pub(super) fn receive(
+        &mut self,
+        memory: &impl GuestMemory,
+        header: &OffloadHeader,
+        frame: &[u8],
+    ) -> Reception {
+        match self {
+            Nic::Lance(lance) => lance.receive(memory, frame),
+            Nic::Virtio(card) => card.receive(memory, header, frame),
+        }
+    }
+
+    /// Work that may be left on received frames.
+    pub(super) fn accepted_offloads(&self) -> Offloads {
+        match self {
+            Nic::Lance(_) => Offloads::default(),
+            Nic::Virtio(card) => card.accepted_offloads(),
+        }
     }
 
     /// Exchanges frames that stay in guest memory. A Lance has none.

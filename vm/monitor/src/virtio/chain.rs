@@ -19,7 +19,18 @@ pub(super) struct Segment {
     pub(super) len_bytes: u32,
 }
 
-/// Buffers that belong together, all of the same direction: this device's queues have no others.
+/// Direction of a queue's buffers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Direction {
+    /// The device reads them.
+    Read,
+    /// The device writes them.
+    Written,
+    /// In each chain, some that the device reads come before some that it writes.
+    Both,
+}
+
+/// Buffers that belong together.
 #[derive(Debug, Default)]
 pub(super) struct Chain {
     /// Number of its first descriptor, or its id in a packed queue, by which it is returned.
@@ -27,6 +38,8 @@ pub(super) struct Chain {
     /// Slots that it takes in a packed queue.
     pub(super) slot_count: u16,
     pub(super) segments: Vec<Segment>,
+    /// Those of the segments that the device reads, which are the first.
+    pub(super) read_count: usize,
     /// Descriptors read, those of a table and the one that points to it included.
     pub(super) descriptor_count: u64,
 }
@@ -82,8 +95,7 @@ pub(super) struct Rules {
     pub(super) size: u16,
     /// Tables are negotiated.
     pub(super) tables: bool,
-    /// The device writes the buffers.
-    pub(super) device_writes: bool,
+    pub(super) direction: Direction,
 }
 
 impl Chain {
@@ -173,14 +185,21 @@ impl Chain {
 
     fn clear(&mut self) {
         self.segments.clear();
-        (self.slot_count, self.descriptor_count) = (0, 0);
+        (self.slot_count, self.descriptor_count, self.read_count) = (0, 0, 0);
     }
 
     /// Adds the buffer of a descriptor.
     fn push(&mut self, descriptor: &Descriptor, rules: Rules) -> Result<(), DriverFault> {
-        if (descriptor.flags & DEVICE_WRITES != 0) != rules.device_writes {
+        let is_written = descriptor.flags & DEVICE_WRITES != 0;
+        let is_right = match rules.direction {
+            Direction::Read => !is_written,
+            Direction::Written => is_written,
+            Direction::Both => is_written || self.read_count == self.segments.len(),
+        };
+        if !is_right {
             return Err(DriverFault::Direction { queue: rules.queue });
         }
+        self.read_count += usize::from(!is_written);
         self.segments.push(Segment { at: descriptor.address()?, len_bytes: descriptor.len_bytes });
         Ok(())
     }
@@ -237,21 +256,21 @@ impl Chain {
         }
         Ok(())
     }
+}
 
-    /// Writes `from` to the buffers, which must be long enough.
-    pub(super) fn scatter(
-        &self,
-        memory: &impl GuestMemory,
-        from: &[u8],
-    ) -> Result<(), DriverFault> {
-        let mut rest = from;
-        for segment in &self.segments {
-            let (part, later) = rest.split_at(rest.len().min(segment.len_bytes as usize));
-            if !part.is_empty() {
-                memory.write(segment.at, part)?;
-            }
-            rest = later;
+/// Writes `from` to buffers, which must be long enough.
+pub(super) fn scatter(
+    memory: &impl GuestMemory,
+    buffers: &[Segment],
+    from: &[u8],
+) -> Result<(), DriverFault> {
+    let mut rest = from;
+    for segment in buffers {
+        let (part, later) = rest.split_at(rest.len().min(segment.len_bytes as usize));
+        if !part.is_empty() {
+            memory.write(segment.at, part)?;
         }
-        Ok(())
+        rest = later;
     }
+    Ok(())
 }

@@ -48,6 +48,9 @@ pub enum DriverFault {
     /// A frame, its room or its header is not in one piece, which a card without copies needs.
     #[error("a frame or its header is not in one piece, or a buffer has no room for a whole frame")]
     Pieces,
+    /// A command has no room for its answer.
+    #[error("a command of {0} buffers has no room for its answer")]
+    Answer(usize),
     /// A frame to send is shorter than its header.
     #[error("{0} bytes are shorter than a frame's header")]
     Header(u64),

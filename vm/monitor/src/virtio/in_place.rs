@@ -1,13 +1,14 @@
 //! Frames that stay in guest memory: the back end sends and receives them there.
 //!
-//! A chain is taken when its frame is posted to the back end, and returned when the back end has finished with it.
+//! Such a back end has one pair of queues, and frames without offloads. A chain is taken when its frame is posted to the back end, and returned when the back end has finished with it.
 
 use std::collections::VecDeque;
 
 use super::fault::DriverFault;
 use super::layout::TakenChain;
 use super::queue::QUEUE_SIZE_MAX;
-use super::traffic::{HEADER_BYTES, RX_HEADER};
+use super::receive::PLAIN_HEADER;
+use super::transmit::HEADER_BYTES;
 use super::{RX, TX, VirtioNet};
 use crate::bus::{GuestMemory, InPlace, Posted};
 
@@ -44,7 +45,9 @@ impl Placed {
                 place.cancel();
                 self.receiving.clear();
             }
-            _ => self.sending.iter_mut().for_each(|(_, taken)| *taken = None),
+            TX => self.sending.iter_mut().for_each(|(_, taken)| *taken = None),
+            // A back end with guest memory has one pair.
+            _ => {}
         }
     }
 
@@ -108,7 +111,7 @@ impl VirtioNet {
             let Some((at, len_bytes)) = place.take_received() else { break };
             let Some(Buffer { header_at, taken, .. }) = self.placed.received(at) else { continue };
             let Some(queue) = &mut self.queues[usize::from(RX)] else { continue };
-            memory.write(header_at, &RX_HEADER)?;
+            memory.write(header_at, &PLAIN_HEADER)?;
             queue.put_used(memory, taken, HEADER_BYTES as u32 + len_bytes)?;
             let counters = &mut self.counters;
             counters.rx_frame_count += 1;

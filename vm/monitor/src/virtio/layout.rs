@@ -31,6 +31,14 @@ pub(super) struct TakenChain {
     pub(super) slot_count: u16,
 }
 
+/// A chain as the device returns it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct UsedChain {
+    pub(super) taken: TakenChain,
+    /// Bytes that the device has written.
+    pub(super) written_bytes: u32,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,9 +7,9 @@
 
 use std::sync::atomic::{Ordering, fence};
 
-use super::chain::{Chain, Rules};
+use super::chain::{Chain, Direction, Rules};
 use super::fault::DriverFault;
-use super::layout::{Layout, TakenChain, needs_event, part};
+use super::layout::{Layout, TakenChain, UsedChain, needs_event, part};
 use crate::bus::GuestMemory;
 
 const DEVICE_WRITES: u16 = 2;
@@ -37,6 +37,14 @@ impl Position {
             Position { slot: slot - size, wrap: !self.wrap }
         } else {
             Position { slot, wrap: self.wrap }
+        }
+    }
+
+    /// The opposite of [`Self::advanced`].
+    fn receded(self, by: u16, size: u16) -> Self {
+        match self.slot.checked_sub(by) {
+            Some(slot) => Position { slot, wrap: self.wrap },
+            None => Position { slot: self.slot + size - by, wrap: !self.wrap },
         }
     }
 
@@ -140,21 +148,46 @@ impl PackedQueue {
         chain.taken()
     }
 
-    pub(super) fn put_used(
+    /// Makes the last chains that were taken available again.
+    pub(super) fn untake(&mut self, chains: &[UsedChain]) {
+        let slot_count = chains.iter().map(|chain| chain.taken.slot_count).sum();
+        self.next_available = self.next_available.receded(slot_count, self.rules.size);
+    }
+
+    /// Returns chains, which the driver sees at once: it looks at the first, which is written last.
+    pub(super) fn put_all_used(
         &mut self,
         memory: &impl GuestMemory,
-        taken: TakenChain,
-        written_bytes: u32,
+        chains: &[UsedChain],
     ) -> Result<(), DriverFault> {
-        let at = self.ring + 16 * u32::from(self.next_used.slot);
-        memory.store_u32(at + 8, written_bytes)?;
-        let writes = if self.rules.device_writes { DEVICE_WRITES } else { 0 };
-        let flags = self.next_used.used() | writes;
-        // Release: length and buffers are visible before the flags.
-        memory.store_u32(at + 12, u32::from(flags) << 16 | u32::from(taken.head))?;
+        let Some((first, others)) = chains.split_first() else { return Ok(()) };
+        let begin = self.next_used;
+        self.skip_used(first.taken);
+        for chain in others {
+            self.write_used(memory, self.next_used, *chain)?;
+            self.skip_used(chain.taken);
+        }
+        self.write_used(memory, begin, *first)
+    }
+
+    fn skip_used(&mut self, taken: TakenChain) {
         self.next_used = self.next_used.advanced(taken.slot_count, self.rules.size);
         self.returned = self.returned.saturating_add(taken.slot_count).min(self.rules.size);
-        Ok(())
+    }
+
+    fn write_used(
+        &self,
+        memory: &impl GuestMemory,
+        position: Position,
+        chain: UsedChain,
+    ) -> Result<(), DriverFault> {
+        let at = self.ring + 16 * u32::from(position.slot);
+        memory.store_u32(at + 8, chain.written_bytes)?;
+        let is_read = self.rules.direction == Direction::Read;
+        let flags = position.used() | if is_read { 0 } else { DEVICE_WRITES };
+        // Release: length and buffers are visible before the flags.
+        let word = u32::from(flags) << 16 | u32::from(chain.taken.head);
+        Ok(memory.store_u32(at + 12, word)?)
     }
 
     pub(super) fn wants_interrupt(
@@ -228,6 +261,10 @@ mod tests {
         assert!(start.is_available(AVAILABLE) && !start.is_available(USED | AVAILABLE));
         let second = start.advanced(5, 5);
         assert!(second.is_available(USED) && !second.is_available(0));
+        for (slot, by) in [(0, 5), (4, 5), (2, 3), (3, 0)] {
+            let before = Position { slot, wrap: false };
+            assert_eq!(before.advanced(by, 5).receded(by, 5), before);
+        }
         assert_eq!((start.used(), second.used()), (AVAILABLE | USED, 0));
         assert_eq!((start.word(), second.advanced(4, 5).word()), (0x8000, 4));
     }

@@ -1,8 +1,8 @@
 //! A queue that is ready, of either kind.
 
-use super::chain::{Chain, Rules};
+use super::chain::{Chain, Direction, Rules};
 use super::fault::DriverFault;
-use super::layout::{Layout, TakenChain};
+use super::layout::{Layout, TakenChain, UsedChain};
 use super::packed::PackedQueue;
 use super::split::SplitQueue;
 use crate::bus::GuestMemory;
@@ -38,7 +38,7 @@ pub(super) enum Queue {
 impl Queue {
     pub(super) fn new(
         queue: u16,
-        device_writes: bool,
+        direction: Direction,
         layout: &Layout,
         negotiated: Negotiated,
     ) -> Result<Self, DriverFault> {
@@ -48,7 +48,7 @@ impl Queue {
             return Err(DriverFault::Layout { queue, size });
         }
         let Negotiated { event_idx, tables, packed } = negotiated;
-        let rules = Rules { queue, size: size as u16, tables, device_writes };
+        let rules = Rules { queue, size: size as u16, tables, direction };
         if packed {
             PackedQueue::new(rules, event_idx, layout).map(Queue::Packed)
         } else {
@@ -80,6 +80,11 @@ impl Queue {
         either!(self, queue => queue.take(chain))
     }
 
+    /// Makes the last chains that were taken, and not returned, available again.
+    pub(super) fn untake(&mut self, chains: &[UsedChain]) {
+        either!(self, queue => queue.untake(chains))
+    }
+
     /// Returns a chain, with `written_bytes` written by the device.
     pub(super) fn put_used(
         &mut self,
@@ -87,7 +92,16 @@ impl Queue {
         taken: TakenChain,
         written_bytes: u32,
     ) -> Result<(), DriverFault> {
-        either!(self, queue => queue.put_used(memory, taken, written_bytes))
+        self.put_all_used(memory, &[UsedChain { taken, written_bytes }])
+    }
+
+    /// Returns chains that belong together: the driver sees all of them or none.
+    pub(super) fn put_all_used(
+        &mut self,
+        memory: &impl GuestMemory,
+        chains: &[UsedChain],
+    ) -> Result<(), DriverFault> {
+        either!(self, queue => queue.put_all_used(memory, chains))
     }
 
     /// True if the driver wants an interrupt for what was returned since the last call.

@@ -4,7 +4,7 @@
 
 use super::layout::Layout;
 use super::queue::{QUEUE_SIZE_MAX, Queue};
-use super::{FEATURE_VERSION_1, RX, TX, VirtioNet};
+use super::VirtioNet;
 use crate::bus::{Bus, GuestMemory, NetworkSide};
 use crate::lance::Width;
 
@@ -57,6 +57,9 @@ const DEVICE_NET: u32 = 1;
 /// "wpth", little-endian: assigned to no vendor.
 const VENDOR: u32 = u32::from_le_bytes(*b"wpth");
 
+/// Bytes of the configuration.
+const CONFIG_BYTES: usize = 10;
+
 /// Interrupt status: buffers were used.
 pub(super) const CAUSE_USED: u32 = 1;
 /// Interrupt status: the configuration changed, or the device needs a reset.
@@ -86,7 +89,7 @@ impl VirtioNet {
             r::DEVICE_ID => DEVICE_NET,
             r::VENDOR_ID => VENDOR,
             r::DEVICE_FEATURES => half(self.offered(), self.offered_half),
-            r::QUEUE_NUM_MAX if self.selected <= 1 => QUEUE_SIZE_MAX.into(),
+            r::QUEUE_NUM_MAX if self.selected < self.queue_count().into() => QUEUE_SIZE_MAX.into(),
             r::QUEUE_READY => {
                 let queue = self.queues.get(self.selected as usize);
                 queue.is_some_and(Option::is_some).into()
@@ -98,9 +101,13 @@ impl VirtioNet {
     }
 
     fn read_config(&self, offset: u16, width: Width) -> u32 {
+        // MAC address, status, and the largest number of pairs (5.1.4).
+        let mut config = [0; CONFIG_BYTES];
+        config[..6].copy_from_slice(&self.mac);
+        config[8..].copy_from_slice(&self.pairs().to_le_bytes());
         let mut value = [0; 4];
         for (i, byte) in value.iter_mut().take(width.bytes()).enumerate() {
-            *byte = self.mac.get(usize::from(offset) + i).copied().unwrap_or(0);
+            *byte = config.get(usize::from(offset) + i).copied().unwrap_or(0);
         }
         u32::from_le_bytes(value)
     }
@@ -128,7 +135,7 @@ impl VirtioNet {
             r::QUEUE_SEL => self.selected = value,
             r::QUEUE_READY => {
                 if value != 1
-                    && let Ok(queue @ (RX | TX)) = u16::try_from(self.selected)
+                    && let Ok(queue) = u16::try_from(self.selected)
                 {
                     self.withdraw(bus, queue);
                 }
@@ -141,8 +148,7 @@ impl VirtioNet {
             }
             r::STATUS => {
                 if value == 0 {
-                    self.withdraw(bus, RX);
-                    self.withdraw(bus, TX);
+                    (0..self.queue_count()).for_each(|queue| self.withdraw(bus, queue));
                 }
                 self.set_status(value);
             }
@@ -163,9 +169,7 @@ impl VirtioNet {
         }
         let known = status::ACKNOWLEDGE | status::DRIVER | status::FAILED;
         self.status |= value & known;
-        let chosen = self.chosen();
-        let is_choice = chosen & !self.offered() == 0 && chosen & FEATURE_VERSION_1 != 0;
-        if value & status::FEATURES_OK != 0 && is_choice {
+        if value & status::FEATURES_OK != 0 && self.has_valid_choice() {
             self.status |= status::FEATURES_OK;
         }
         if value & self.status & status::FEATURES_OK != 0 {
@@ -177,7 +181,7 @@ impl VirtioNet {
         use register as r;
         let index = self.selected as usize;
         // A queue that is ready keeps its layout (4.2.2.2).
-        if self.queues.get(index).is_none_or(Option::is_some) {
+        if self.selected >= self.queue_count().into() || self.queues[index].is_some() {
             return;
         }
         let Layout { size, descriptors, driver, device } = &mut self.layouts[index];
@@ -195,7 +199,10 @@ impl VirtioNet {
 
     fn set_ready(&mut self, value: u32) {
         let index = self.selected as usize;
-        let Some(queue) = self.queues.get_mut(index) else { return };
+        if self.selected >= self.queue_count().into() {
+            return;
+        }
+        let queue = &mut self.queues[index];
         if value != 1 {
             *queue = None;
             return;
@@ -205,7 +212,8 @@ impl VirtioNet {
             return;
         }
         let number = index as u16;
-        match Queue::new(number, number == RX, &self.layouts[index], self.negotiated()) {
+        let direction = self.direction(number);
+        match Queue::new(number, direction, &self.layouts[index], self.negotiated()) {
             Ok(ready) => self.queues[index] = Some(ready),
             Err(fault) => self.broken(fault),
         }

@@ -6,7 +6,7 @@ use std::sync::atomic::{Ordering, fence};
 
 use super::chain::{Chain, Rules};
 use super::fault::DriverFault;
-use super::layout::{Layout, TakenChain, needs_event, part};
+use super::layout::{Layout, TakenChain, UsedChain, needs_event, part};
 use crate::bus::GuestMemory;
 
 /// Flag of the available ring: the driver wants no interrupt.
@@ -82,19 +82,25 @@ impl SplitQueue {
         chain.taken()
     }
 
-    /// Returns a chain, with `written_bytes` written by the device.
-    pub(super) fn put_used(
+    /// Makes the last chains that were taken available again.
+    pub(super) fn untake(&mut self, chains: &[UsedChain]) {
+        self.next_available = self.next_available.wrapping_sub(chains.len() as u16);
+    }
+
+    /// Returns chains, which the driver sees at once.
+    pub(super) fn put_all_used(
         &mut self,
         memory: &impl GuestMemory,
-        taken: TakenChain,
-        written_bytes: u32,
+        chains: &[UsedChain],
     ) -> Result<(), DriverFault> {
-        let slot = u32::from(self.next_used % self.rules.size);
-        let mut element = [0; 8];
-        element[..4].copy_from_slice(&u32::from(taken.head).to_le_bytes());
-        element[4..].copy_from_slice(&written_bytes.to_le_bytes());
-        memory.write(self.device + 4 + 8 * slot, &element)?;
-        self.next_used = self.next_used.wrapping_add(1);
+        for UsedChain { taken, written_bytes } in chains {
+            let slot = u32::from(self.next_used % self.rules.size);
+            let mut element = [0; 8];
+            element[..4].copy_from_slice(&u32::from(taken.head).to_le_bytes());
+            element[4..].copy_from_slice(&written_bytes.to_le_bytes());
+            memory.write(self.device + 4 + 8 * slot, &element)?;
+            self.next_used = self.next_used.wrapping_add(1);
+        }
         self.store_used(memory)
     }
 

@@ -16,23 +16,28 @@ pub struct State {
     pub features: u64,
     /// Interrupt status.
     pub causes: u32,
-    /// Chains that wait in the receive and the transmit queue; `None` if the queue is not ready or
+    /// Chains that wait in the receive and the transmit queue of each pair; `None` if the queue is not ready or
     /// broken.
-    pub available_counts: [Option<u16>; 2],
+    pub available_counts: Vec<[Option<u16>; 2]>,
+    /// Pairs that the driver uses.
+    pub active_pairs: u16,
     /// Rule that the driver broke.
     pub fault: Option<String>,
 }
 
 impl fmt::Display for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let State { status, features, causes, available_counts: [rx, tx], fault } = self;
-        let [rx, tx] =
-            [rx, tx].map(|count| count.map_or("not ready".into(), |count| count.to_string()));
-        write!(
-            f,
-            "status {status:#x}, features {features:#x}, interrupt status {causes}; available: \
-             receive {rx}, transmit {tx}"
-        )?;
+        let State { status, features, causes, available_counts, active_pairs, fault } = self;
+        write!(f, "status {status:#x}, features {features:#x}, interrupt status {causes}; available")?;
+        for (pair, counts) in available_counts.iter().enumerate() {
+            let [rx, tx] =
+                counts.map(|count| count.map_or("not ready".into(), |count| count.to_string()));
+            let number = if pair > 0 { format!(" pair {}", pair + 1) } else { String::new() };
+            write!(f, "{}{number}: receive {rx}, transmit {tx}", if pair > 0 { ";" } else { "" })?;
+        }
+        if available_counts.len() > 1 {
+            write!(f, "; {active_pairs} of {} pairs in use", available_counts.len())?;
+        }
         fault.as_ref().map_or(Ok(()), |fault| write!(f, "; needs a reset: {fault}"))
     }
 }
@@ -40,13 +45,17 @@ impl fmt::Display for State {
 impl VirtioNet {
     /// Current state of the card; changes nothing.
     pub fn state(&self, memory: &impl GuestMemory) -> State {
-        let available_counts = [RX, TX]
-            .map(|queue| self.queues[usize::from(queue)].as_ref()?.available_count(memory).ok());
+        let pairs = (RX..2 * self.pairs()).step_by(2);
+        let available_counts = pairs.map(|rx| {
+            [rx, rx + TX]
+                .map(|queue| self.queues[usize::from(queue)].as_ref()?.available_count(memory).ok())
+        });
         State {
             status: self.status,
             features: self.chosen(),
             causes: self.causes,
-            available_counts,
+            available_counts: available_counts.collect(),
+            active_pairs: self.active_pairs,
             fault: self.fault.map(|fault| fault.to_string()),
         }
     }

@@ -3,12 +3,15 @@
 use super::in_place::GuestFrames;
 use crate::bus::{Bus, GuestMemory, InPlace, NetworkSide, PlainMemory, Reception, Sent};
 use crate::lance::Width;
+use crate::offload::OffloadHeader;
 use crate::virtio::{NicOptions, RX, TX, VirtioNet, register, status};
 
 pub(super) const MAC: [u8; 6] = [0x02, b'w', b'p', 0, 0, 9];
 pub(super) const SIZE: u16 = 8;
 const MEMORY_BYTES: usize = 1 << 16;
-const RINGS: [u32; 2] = [0x1000, 0x2000];
+/// Of two pairs, and of the control queue.
+const RINGS: [u32; 5] = [0x1000, 0x2000, 0xd000, 0xe000, 0xf000];
+/// Of the queues of both directions.
 const BUFFERS: [u32; 2] = [0x4000, 0x9000];
 const BUFFER_BYTES: u32 = 0x800;
 pub(super) const NEXT: u16 = 1;
@@ -19,6 +22,8 @@ pub(super) const TABLE: u16 = 4;
 #[derive(Debug, Default)]
 pub(super) struct Recorder {
     pub(super) frames: Vec<Vec<u8>>,
+    /// Of the frames that left work.
+    pub(super) headers: Vec<OffloadHeader>,
     pub(super) busy: bool,
     /// Has guest memory.
     pub(super) place: Option<GuestFrames>,
@@ -33,6 +38,14 @@ impl NetworkSide for Recorder {
         Sent::Taken
     }
 
+    fn send_offloaded(&mut self, header: &OffloadHeader, frame: &[u8]) -> Sent {
+        let sent = self.send(frame);
+        if sent == Sent::Taken {
+            self.headers.push(*header);
+        }
+        sent
+    }
+
     fn in_place(&mut self) -> Option<&mut dyn InPlace> {
         self.place.as_mut().map(|place| place as &mut dyn InPlace)
     }
@@ -43,8 +56,8 @@ pub(super) struct Station {
     pub(super) card: VirtioNet,
     pub(super) memory: PlainMemory,
     pub(super) wire: Recorder,
-    available: [u16; 2],
-    seen: [u16; 2],
+    available: [u16; 5],
+    seen: [u16; 5],
 }
 
 impl Station {
@@ -54,8 +67,8 @@ impl Station {
             card: VirtioNet::new(MAC, options),
             memory: PlainMemory::new(MEMORY_BYTES),
             wire: Recorder::default(),
-            available: [0; 2],
-            seen: [0; 2],
+            available: [0; 5],
+            seen: [0; 5],
         }
     }
 
@@ -68,10 +81,10 @@ impl Station {
 
     pub(super) fn start(&mut self) {
         use register as r;
-        for at in 0..0x2000 {
-            self.memory.write(0x1000 + at, &[0]).unwrap();
+        for rings in RINGS {
+            self.memory.write(rings, &[0; 0x1000]).unwrap();
         }
-        (self.available, self.seen) = ([0; 2], [0; 2]);
+        (self.available, self.seen) = ([0; 5], [0; 5]);
         self.set(r::STATUS, 0);
         self.set(r::STATUS, status::ACKNOWLEDGE | status::DRIVER);
         for half in 0..2 {
@@ -82,9 +95,11 @@ impl Station {
         }
         self.set(r::STATUS, 11);
         assert_eq!(self.get(r::STATUS), 11);
-        for queue in [RX, TX] {
-            let rings = RINGS[usize::from(queue)];
-            self.set(r::QUEUE_SEL, queue.into());
+        for (queue, rings) in (0..).zip(RINGS) {
+            self.set(r::QUEUE_SEL, queue);
+            if self.get(r::QUEUE_NUM_MAX) == 0 {
+                break;
+            }
             self.set(r::QUEUE_NUM, SIZE.into());
             self.set(r::QUEUE_DESC_LOW, rings);
             self.set(r::QUEUE_DRIVER_LOW, rings + 0x400);
@@ -105,7 +120,7 @@ impl Station {
     }
 
     pub(super) fn buffer(queue: u16, slot: u16) -> u32 {
-        BUFFERS[usize::from(queue)] + u32::from(slot) * BUFFER_BYTES
+        BUFFERS[usize::from(queue % 2)] + u32::from(slot) * BUFFER_BYTES
     }
 
     /// Writes a descriptor of a queue.
@@ -192,7 +207,11 @@ impl Station {
     }
 
     pub(super) fn receive(&mut self, frame: &[u8]) -> Reception {
-        self.card.receive(&self.memory, frame)
+        self.receive_offloaded(&OffloadHeader::FINISHED, frame)
+    }
+
+    pub(super) fn receive_offloaded(&mut self, header: &OffloadHeader, frame: &[u8]) -> Reception {
+        self.card.receive(&self.memory, header, frame)
     }
 }
 

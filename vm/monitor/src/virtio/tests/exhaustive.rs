@@ -3,7 +3,7 @@
 
 use crate::bus::{GuestMemory, PlainMemory};
 use crate::virtio::DriverFault;
-use crate::virtio::chain::{Chain, Rules, Segment};
+use crate::virtio::chain::{Chain, Direction, Rules, Segment};
 
 const SIZE: u16 = 4;
 const TABLE_AT: u32 = 0x100;
@@ -31,6 +31,15 @@ fn descriptor(index: u16, (flags, next): Form) -> [u8; 16] {
     bytes
 }
 
+/// True if a buffer may follow one with the form `last`.
+fn is_right(written: bool, last: Option<Form>, rules: Rules) -> bool {
+    match rules.direction {
+        Direction::Read => !written,
+        Direction::Written => written,
+        Direction::Both => written || last.is_none_or(|(flags, _)| flags & 2 == 0),
+    }
+}
+
 /// Descriptors whose buffers form the chain, or `None` if a rule is broken.
 fn expected(forms: &[Form; SIZE as usize], rules: Rules) -> Option<Vec<u16>> {
     let (mut at, mut len, mut is_indirect, mut chain) = (0, SIZE, false, Vec::new());
@@ -41,7 +50,7 @@ fn expected(forms: &[Form; SIZE as usize], rules: Rules) -> Option<Vec<u16>> {
             true if rules.tables && !is_indirect && !has_next && at % 2 == 0 => {
                 (at, len, is_indirect) = (0, 2, true);
             }
-            false if written == rules.device_writes => {
+            false if is_right(written, chain.last().map(|&at| forms[usize::from(at)]), rules) => {
                 chain.push(at);
                 if !has_next {
                     return Some(chain);
@@ -65,8 +74,9 @@ fn every_table_of_four_descriptors_is_read_by_the_rules_and_to_an_end() {
             let at = TABLE_AT + 16 * u32::from(index);
             memory.write(at, &descriptor(index, form)).expect("in memory");
         }
-        for (tables, device_writes) in [(true, false), (false, true)] {
-            let rules = Rules { queue: 0, size: SIZE, tables, device_writes };
+        let kinds = [(true, Direction::Read), (false, Direction::Written), (true, Direction::Both)];
+        for (tables, direction) in kinds {
+            let rules = Rules { queue: 0, size: SIZE, tables, direction };
             let read = chain.read(&memory, TABLE_AT, 0, rules);
             let Some(expected) = expected(&forms, rules) else {
                 broken += 1;
@@ -79,6 +89,9 @@ fn every_table_of_four_descriptors_is_read_by_the_rules_and_to_an_end() {
             let lens = expected.iter().map(|at| if at % 2 == 0 { 32 } else { 24 });
             let segments = lens.map(|len_bytes| Segment { at: TABLE_AT, len_bytes });
             assert!(chain.segments.iter().copied().eq(segments), "{forms:?} {rules:?}");
+            let is_read = |at: &&u16| forms[usize::from(**at)].0 & 2 == 0;
+            let read_count = expected.iter().filter(is_read).count();
+            assert_eq!(chain.read_count, read_count, "{forms:?} {rules:?}");
         }
     }
     assert!(whole > 500_000 && broken > 500_000, "{whole} {broken}");

@@ -6,7 +6,7 @@ use super::driver::{NEXT, SIZE, Station, WRITES, frame};
 use crate::bus::{GuestMemory, InPlace, Posted};
 use crate::virtio::{NicOptions, RX, TX, register, status};
 
-const PLAIN: NicOptions = NicOptions { event_idx: false, polls: false, packed: false };
+const PLAIN: NicOptions = NicOptions::PLAIN;
 
 /// A back end that has guest memory, as lists of addresses.
 #[derive(Debug, Default)]

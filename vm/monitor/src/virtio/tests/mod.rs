@@ -3,5 +3,8 @@ mod driver;
 mod exhaustive;
 mod hostile;
 mod in_place;
+mod merged;
 mod normal;
+mod offloads;
 mod packed;
+mod pairs;

@@ -5,8 +5,8 @@ use crate::bus::{Bus, GuestMemory, Reception};
 use crate::lance::Width;
 use crate::virtio::{NicOptions, RX, TX, register, status};
 
-const PLAIN: NicOptions = NicOptions { event_idx: false, polls: false, packed: false };
-const EVENTS: NicOptions = NicOptions { event_idx: true, polls: false, packed: false };
+const PLAIN: NicOptions = NicOptions::PLAIN;
+const EVENTS: NicOptions = NicOptions { event_idx: true, ..PLAIN };
 
 #[test]
 fn identity_and_configuration_are_those_of_a_network_card() {

@@ -3,6 +3,7 @@
 use super::driver::{MAC, NEXT, Recorder, TABLE, WRITES, frame};
 use crate::bus::{Bus, GuestMemory, PlainMemory, Reception};
 use crate::lance::Width;
+use crate::offload::OffloadHeader;
 use crate::virtio::{DriverFault, NicOptions, RX, TX, VirtioNet, register};
 
 /// Descriptors of a queue; no power of two.
@@ -32,12 +33,13 @@ fn advance(place: &mut (u16, bool), by: u16) {
 
 impl Station {
     fn started(event_idx: bool) -> Self {
+        Station::with(NicOptions { event_idx, ..NicOptions::PLAIN })
+    }
+
+    fn with(options: NicOptions) -> Self {
         use register as r;
         let mut station = Station {
-            card: VirtioNet::new(
-                MAC,
-                NicOptions { event_idx, packed: true, ..NicOptions::default() },
-            ),
+            card: VirtioNet::new(MAC, NicOptions { packed: true, ..options }),
             memory: PlainMemory::new(1 << 16),
             wire: Recorder::default(),
             next: [(0, true); 2],
@@ -108,6 +110,10 @@ impl Station {
         (at, 12 + frame.len() as u32)
     }
 
+    fn receive(&mut self, frame: &[u8]) -> Reception {
+        self.card.receive(&self.memory, &OffloadHeader::FINISHED, frame)
+    }
+
     fn kick(&mut self) {
         self.set(register::QUEUE_NOTIFY, TX.into());
     }
@@ -163,21 +169,21 @@ fn chains_and_tables_are_one_frame_each() {
 #[test]
 fn received_frames_come_with_their_length_and_without_buffers_they_wait() {
     let mut station = Station::started(false);
-    assert_eq!(station.card.receive(&station.memory, &frame(60)), Reception::Off);
+    assert_eq!(station.receive(&frame(60)), Reception::Off);
     for round in 0..6 {
         for id in 0..2 {
             station.offer(RX, BUFFERS[0] + u32::from(id) * BUFFER_BYTES, BUFFER_BYTES, id, WRITES);
         }
         for id in 0..2u16 {
             let frame = frame(100 + usize::from(id));
-            assert_eq!(station.card.receive(&station.memory, &frame), Reception::Stored, "{round}");
+            assert_eq!(station.receive(&frame), Reception::Stored, "{round}");
             assert_eq!(station.take(RX, 1), Some((id, 12 + frame.len() as u32)));
             let mut stored = vec![0; frame.len()];
             let at = BUFFERS[0] + u32::from(id) * BUFFER_BYTES + 12;
             station.memory.read(at, &mut stored).unwrap();
             assert_eq!(stored, frame);
         }
-        assert_eq!(station.card.receive(&station.memory, &frame(60)), Reception::Off);
+        assert_eq!(station.receive(&frame(60)), Reception::Off);
     }
 }
 
@@ -239,4 +245,40 @@ fn chains_that_break_a_rule_need_a_reset() {
     assert_eq!(fault(&[(at, 16 * 6, TABLE)]), DriverFault::Loop(SIZE));
     assert_eq!(fault(&[(at, 5, 0)]), DriverFault::Header(5));
     assert!(matches!(fault(&[(0xffff, 100, 0)]), DriverFault::Memory(_)));
+}
+
+#[test]
+fn buffers_of_a_merged_frame_are_shown_together_over_many_laps() {
+    let mut station = Station::with(NicOptions { mergeable: true, ..NicOptions::PLAIN });
+    for round in 0..11u16 {
+        let arrived = frame(500 + usize::from(round));
+        // A chain of two, and two single ones.
+        station.offer(RX, BUFFERS[0], 100, 0, WRITES | NEXT);
+        station.offer(RX, BUFFERS[0] + 0x100, 100, 10, WRITES);
+        assert_eq!(station.receive(&arrived), Reception::Off, "too few");
+        station.offer(RX, BUFFERS[0] + 0x200, 200, 11, WRITES);
+        assert_eq!(station.receive(&arrived), Reception::Off, "too few");
+        assert_eq!(station.take(RX, 2), None, "{round}");
+        station.offer(RX, BUFFERS[0] + 0x300, 400, 12, WRITES);
+        assert_eq!(station.receive(&arrived), Reception::Stored, "{round}");
+        let rest = 12 + arrived.len() as u32 - 400;
+        assert_eq!(station.take(RX, 2), Some((10, 200)));
+        assert_eq!(station.take(RX, 1), Some((11, 200)));
+        assert_eq!(station.take(RX, 1), Some((12, rest)));
+        let mut stored = Vec::new();
+        for (at, len) in [(0, 100), (0x100, 100), (0x200, 200), (0x300, rest)] {
+            let mut part = vec![0; len as usize];
+            station.memory.read(BUFFERS[0] + at, &mut part).unwrap();
+            stored.extend(part);
+        }
+        assert_eq!(stored[10..12], [3, 0], "three buffers");
+        assert!(stored[12..] == arrived, "{round}");
+    }
+    // All five slots are too small: the frame is lost, and the buffers stay.
+    for id in 0..SIZE {
+        station.offer(RX, BUFFERS[0], 20, id, WRITES);
+    }
+    assert_eq!(station.receive(&frame(500)), Reception::Lost);
+    assert_eq!(station.receive(&frame(60)), Reception::Stored);
+    assert_eq!(station.card.counters.rx_missed_count, 1);
 }
