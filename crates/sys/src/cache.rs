@@ -27,7 +27,7 @@ pub fn prefer_huge_pages<T>(memory: &mut [MaybeUninit<T>]) {
     let at = memory.as_mut_ptr().cast::<u8>();
     let before = at.align_offset(PAGE_BYTES);
     let bytes = size_of_val(memory).saturating_sub(before) & !(PAGE_BYTES - 1);
-    if bytes >= crate::mmap::HUGE_PAGE_BYTES {
+    if bytes >= xdp::mmap::HUGE_PAGE_BYTES {
         // SAFETY: the pages are inside of the slice, and the advice does not change what is in them.
         unsafe { libc::madvise(at.wrapping_add(before).cast(), bytes, libc::MADV_HUGEPAGE) };
     }
