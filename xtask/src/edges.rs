@@ -7,7 +7,8 @@ use serde_json::Value;
 ///
 /// Only normal dependencies are checked: tests may use any crate.
 const CORE: &[(&str, &str)] = &[
-    ("model", ""),
+    ("stats", ""),
+    ("model", "stats"),
     ("wire", ""),
     ("bpf-build", ""),
     ("xdp", ""),
@@ -229,6 +230,7 @@ mod tests {
 
     /// Crates without code that runs for each packet: profile `quick` need not optimise them.
     const NO_PACKETS: &[&str] = &[
+        "stats",
         "model",
         "bpf-build",
         "host",

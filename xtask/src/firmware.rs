@@ -77,6 +77,8 @@ const ONLY_ARM: &str = "WIREPATH_GUEST_ONLY";
 const LIBRARY_WORKSPACE: &str = "vm/firmware";
 const LIBRARY_TARGET: &str = "aarch64-unknown-none-softfloat";
 const LIBRARY: &str = "libwirepath_virtio.a";
+/// The same as cargo names it: the driver itself is the crate `wirepath_virtio`.
+const BUILT_LIBRARY: &str = "libwirepath_virtio_c.a";
 const HEADER: &str = "vm/firmware/capi/include/wirepath_virtio.h";
 
 /// Builds every image in release mode and copies it; prints sizes. Then the library and its header.
@@ -93,9 +95,10 @@ pub(crate) fn build(root: &Path) -> Result<()> {
         println!("{}: text {text}, data {data}, bss {bss} bytes", to.display());
     }
     release::add_target(root, LIBRARY_TARGET)?;
-    let built = build_library(root)?;
-    for from in [built, root.join(HEADER)] {
-        let to = out.join(from.file_name().context("a file has a name")?);
+    let header = Path::new(HEADER).file_name().context("a file has a name")?;
+    let built = [(build_library(root)?, LIBRARY.as_ref()), (root.join(HEADER), header)];
+    for (from, name) in built {
+        let to = out.join(name);
         fs::copy(&from, &to).with_context(|| format!("copying {}", from.display()))?;
         println!("{}", to.display());
     }
@@ -227,7 +230,7 @@ fn library(messages: &str) -> Option<PathBuf> {
         .filter_map(|message| message["filenames"].as_array().cloned())
         .flatten()
         .filter_map(|file| file.as_str().map(PathBuf::from))
-        .find(|file| file.file_name().is_some_and(|name| name == LIBRARY))
+        .find(|file| file.file_name().is_some_and(|name| name == BUILT_LIBRARY))
 }
 
 /// Bytes of code and constants, of initialised data, and of memory that starts as zero.
@@ -279,8 +282,8 @@ mod tests {
     fn library_is_found_among_the_files_of_cargos_messages() {
         let messages = "not json\n\
             {\"filenames\":[\"/t/libvirtio.rlib\"]}\n\
-            {\"filenames\":[\"/t/other.a\",\"/t/libwirepath_virtio.a\"]}\n";
-        assert_eq!(library(messages), Some("/t/libwirepath_virtio.a".into()));
+            {\"filenames\":[\"/t/other.a\",\"/t/libwirepath_virtio_c.a\"]}\n";
+        assert_eq!(library(messages), Some("/t/libwirepath_virtio_c.a".into()));
         assert_eq!(library("{}"), None);
     }
 

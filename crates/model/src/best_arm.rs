@@ -112,8 +112,7 @@ impl Outcome {
             let control = control.map(|control| first(control, blocks));
             let (own_first, base) = (first(&own.trials, blocks), first(base, blocks));
             let pairs = Pairs::new(own_first, base, control, blocks, own.better);
-            let (level, tail_high, step) = (0.0, None, 0.0);
-            let question = Question { pairs, better: own.better, level, tail_high, step };
+            let question = Question::new(pairs, own.better);
             // An error of a part for each arm, as of each look.
             evidence.look(&question, look.weight / of as f64, self.resolve);
         }

@@ -7,9 +7,10 @@
 //! interval that begins behind the threshold and a p-value, corrected for all figures of the run, of the figures as
 //! they would be if the arm were better by the threshold. Everything else is not decided, with its reason.
 
-use crate::looks::{blocks_min, trials_without_event};
+use stats::{blocks_min, holm, trials_without_event};
+
 use crate::pairs::{Pairs, Scale};
-use crate::statistics::{LEVEL, STRICT_PAIRS_MIN, holm};
+use crate::statistics::{LEVEL, STRICT_PAIRS_MIN};
 use crate::verdict::Badness;
 use crate::{Better, GateAnswer, Undecided};
 

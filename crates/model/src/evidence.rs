@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::Look;
 use crate::decision::GateEvidence;
-use crate::looks::Look;
 use crate::verdict::Evidence;
 
 /// Evidence so far, by arm and judged metric.

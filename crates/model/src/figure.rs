@@ -1,4 +1,4 @@
-//! Figures of an arm as an outcome states them: verdict, floor, counts, distribution and failed trials.
+//! Figures of an arm as an outcome states them: verdict, distribution and failed trials.
 
 use serde::{Deserialize, Serialize};
 
@@ -33,26 +33,16 @@ impl Verdict {
     }
 }
 
-/// Noise floor of one metric: the A/A pair's interval, as ratios.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Floor {
-    /// Lower end.
-    pub low: f64,
-    /// Upper end.
-    pub high: f64,
-}
-
-/// Counts of an arm less those of its reference, in events per trial.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct CountDifference {
-    /// Mean of the differences.
-    pub mean: f64,
-    /// Lower end of its 95 % interval; `None` with too few blocks.
-    pub low: Option<f64>,
-    /// Upper end.
-    pub high: Option<f64>,
+impl From<stats::Verdict> for Verdict {
+    fn from(verdict: stats::Verdict) -> Self {
+        match verdict {
+            stats::Verdict::Better => Verdict::Better,
+            stats::Verdict::Worse => Verdict::Worse,
+            stats::Verdict::NoDifferenceShown => Verdict::NoDifferenceShown,
+            stats::Verdict::Inconclusive => Verdict::Inconclusive,
+            stats::Verdict::Exploratory => Verdict::Exploratory,
+        }
+    }
 }
 
 /// A latency distribution, pooled over an arm's trials.

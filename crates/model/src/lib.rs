@@ -4,7 +4,6 @@
 //! schedule and verdict is reproducible.
 
 mod account;
-pub mod always_valid;
 mod arm;
 mod arms;
 mod best;
@@ -21,18 +20,15 @@ mod fake;
 mod figure;
 mod gain;
 mod gate;
-mod holm;
 mod judge;
 pub mod live;
 mod load;
 mod load_curve;
-mod looks;
 mod measurement;
 mod metrics;
 mod nearest;
 mod outcome;
 mod pairing;
-pub mod pairs;
 mod path;
 pub mod pool;
 mod questions;
@@ -45,13 +41,10 @@ mod search;
 mod sequence;
 mod sessions;
 mod starts;
-pub mod statistics;
 mod steps;
 mod switch;
 mod tail;
 mod trust;
-pub mod two_samples;
-pub mod verdict;
 mod watch;
 mod wire_spec;
 
@@ -68,7 +61,7 @@ pub use experiment::{
     RESOLVE, Replayed, RunProgress, TimeNeeded, Trial, TrialRecord,
 };
 pub use fake::{FakeDrift, FakeSource, FakeSwitch, FakeWorld};
-pub use figure::{CountDifference, Distribution, Floor, Reliability, Verdict};
+pub use figure::{Distribution, Reliability, Verdict};
 pub use gain::Gain;
 pub use gate::{Decision, Gate, GateAnswer, Undecided};
 pub use load::{LoadKind, LoadWords, PathLoad};
@@ -76,10 +69,9 @@ pub use load_curve::{
     ArmCurve, CARRIED_SHARE_MIN, CurveEnd, CurvePlan, KNEE_LOSS, KNEE_P99_RATIO, KNEE_TRIALS_MIN,
     Knee, KneeDoubt, LoadCurve, LoadPoint, LoadTrial, knee, load_curve,
 };
-pub use looks::{Look, blocks_min};
 pub use measurement::{
-    Better, Cost, Delivery, Hardware, Measurement, Metric, NotEffective, QUANTILES, ROUND_TRIP,
-    Refusal, SAMPLE_COUNT_MAX, SAMPLES_BEYOND_QUANTILE, Shape, Throughput, Trap, VERSION_MODE,
+    Cost, Delivery, Hardware, Measurement, Metric, NotEffective, QUANTILES, ROUND_TRIP, Refusal,
+    SAMPLE_COUNT_MAX, SAMPLES_BEYOND_QUANTILE, Shape, Throughput, Trap, VERSION_MODE,
     latency_histogram, total,
 };
 pub use metrics::{
@@ -109,6 +101,10 @@ pub use search::{Member, Search, SearchStep};
 pub use sequence::{Jitter, SequenceArrival, SequenceCounts};
 pub use sessions::{SESSION_GAP_MS, sessions};
 pub use starts::Restarts;
+pub use stats::{
+    Better, CountDifference, Floor, Look, always_valid, blocks_min, paired as statistics, pairs,
+    two_samples, verdict,
+};
 pub use switch::{
     PathSwitch, Support, SwitchId, SwitchScope, SwitchSet, SwitchSpec, ids, kebab, kebab_len,
 };

@@ -7,24 +7,13 @@ use std::ops::AddAssign;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-use crate::{CpuSamples, SwitchId};
+use crate::{Better, CpuSamples, SwitchId};
 
 /// Delivery of echoes that only their sender counts: what was sent, and what was answered.
 pub const ROUND_TRIP: &str = "round-trip";
 
 /// Name of the mode that is the version of a peer program.
 pub const VERSION_MODE: &str = "version";
-
-/// Direction in which a metric improves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "lowercase")]
-pub enum Better {
-    /// Less is better.
-    Lower,
-    /// More is better.
-    Higher,
-}
 
 /// Packet counts of one direction of traffic.
 ///

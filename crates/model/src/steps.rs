@@ -1,11 +1,10 @@
 //! One arm of a run against another, from the outcome of the run.
 
 use crate::decision::step_of;
-use crate::looks::Look;
 use crate::pairs::Pairs;
 use crate::statistics::{self, Comparison};
 use crate::verdict::{self, Evidence, Question};
-use crate::{ArmOutcome, Ended, Outcome, Verdict};
+use crate::{ArmOutcome, Ended, Look, Outcome, Verdict};
 
 impl Outcome {
     /// Compares one arm with another by one metric; `None` if an arm has no figure or never ran, or no
@@ -45,7 +44,7 @@ impl Outcome {
         let family = self.arms.iter().map(|arm| self.judged_count(arm)).sum();
         let is_complete = self.ended.is_complete();
         let answer = verdict::answer_one_of(&question(blocks), &evidence, family, is_complete);
-        Some((answer.comparison?, answer.verdict))
+        Some((answer.comparison?, answer.verdict.into()))
     }
 
     /// Number of verdicts on an arm.

@@ -1,9 +1,7 @@
-//! Packet formats.
+#![doc = include_str!("../README.md")]
 //!
-//! Pure: no I/O, no clock, no allocation, no `std`. Parsing never panics; malformed bytes are an
-//! error that names the field and its offset.
+//! ## Modules
 //!
-//! Two layers:
 //! - one file per format ([`ethernet`], [`arp`], [`ipv4`], [`ipv6`], [`udp`], [`icmp`], [`gre`],
 //!   [`vxlan`], [`probe`]): a `Packet` is a view of checked bytes, a `Repr` (for the probe
 //!   [`probe::Header`]) the value to build them from;

@@ -1,7 +1,8 @@
-//! Market-data formats: [`twse`] telegrams, and [`itch`] messages in [`mold`] packets.
+#![doc = include_str!("../README.md")]
 //!
-//! Pure: no I/O, no clock, no allocation, no `std`. Parsing never panics; malformed bytes are an
-//! error that names the field and its offset. [`price`]s are exact.
+//! ## Modules
+//!
+//! [`twse`] telegrams, and [`itch`] messages in [`mold`] packets. [`price`]s are exact.
 #![no_std]
 #![warn(missing_docs)]
 #![forbid(unsafe_code)]

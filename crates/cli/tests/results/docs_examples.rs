@@ -66,10 +66,9 @@ fn follows(outcome: &Outcome) {
     for name in &outcome.judged {
         let (base, again) = (&baseline.metrics[name], &control.metrics[name]);
         let pairs = Pairs::new(&again.trials, &base.trials, None, blocks, base.better);
-        let question =
-            Question { pairs, better: base.better, level: 0.0, tail_high: None, step: 0.0 };
+        let question = Question::new(pairs, base.better);
         let answer = verdict::control(&question, outcome.resolve).expect("pairs");
-        let (shown, verdict) = (answer.comparison.expect("a ratio"), answer.verdict);
+        let (shown, verdict) = (answer.comparison.expect("a ratio"), answer.verdict.into());
         let interval = shown.interval;
         let figures = (
             rounded(Some(shown.ratio)),
@@ -91,7 +90,7 @@ fn follows(outcome: &Outcome) {
                 let (of, base, again) =
                     (first(&metric.trials), first(&base.trials), first(control));
                 let pairs = Pairs::new(&of, &base, Some(&again), of.len(), metric.better);
-                Question { pairs, better: metric.better, level: 0.0, tail_high: None, step: 0.0 }
+                Question::new(pairs, metric.better)
             };
             let mut seen = Evidence::default();
             // An arm that was decided was not looked at again.
@@ -120,7 +119,8 @@ fn follows(outcome: &Outcome) {
         );
         assert_eq!(printed(metric), figures, "{name}");
         let more = (rounded(metric.p_adjusted), rounded(metric.finds), metric.verdict);
-        let wanted = (rounded(answer.p_adjusted), rounded(answer.finds), Some(answer.verdict));
+        let wanted =
+            (rounded(answer.p_adjusted), rounded(answer.finds), Some(answer.verdict.into()));
         assert_eq!(more, wanted, "{name}");
         assert_eq!(metric.why, answer.why, "{name}");
     }

@@ -511,12 +511,12 @@ fn judge(arms: &mut [ArmComparison], judged: &[String], by: By, resolve: f64) {
     }
     let p = changes.iter().map(|(_, change)| change.p.unwrap_or(1.0));
     let p_of_counts = counts.iter().map(|(_, count)| count.p_adjusted.unwrap_or(1.0));
-    let adjusted = statistics::holm(&p.chain(p_of_counts).collect::<Vec<f64>>());
+    let adjusted = stats::holm(&p.chain(p_of_counts).collect::<Vec<f64>>());
     let (of_changes, of_counts) = adjusted.split_at(changes.len());
     for ((better, change), &adjusted) in changes.into_iter().zip(of_changes) {
         let Some((low, high)) = change.low.zip(change.high) else { continue };
         change.p_adjusted = Some(adjusted);
-        let found = verdict::between(low, high, adjusted, resolve, better);
+        let found = Verdict::from(verdict::between(low, high, adjusted, resolve, better));
         change.verdict = if found.differs() { found } else { change.verdict };
     }
     for ((better, count), &adjusted) in counts.into_iter().zip(of_counts) {

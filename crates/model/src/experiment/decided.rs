@@ -1,9 +1,9 @@
 //! Looks of a run at its own figures, and the arms that they decide.
 
 use super::Experiment;
+use crate::Look;
 use crate::evidence::RunEvidence;
 use crate::judge::{Judged, Table};
-use crate::looks::Look;
 use crate::{Arm, ArmKind, Ended, SwitchSet, Verdict, carry_over};
 
 /// Ratio beyond which an effect is not that of the trial before: a third of what such a trial leaves reaches the arm.

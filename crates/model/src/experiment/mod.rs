@@ -17,7 +17,6 @@ pub use plan::{ExperimentPlan, Members, RESOLVE};
 pub use trial::{Trial, TrialRecord};
 
 use crate::evidence::RunEvidence;
-use crate::looks::look_after;
 use crate::metrics::tail_of;
 use crate::schedule::balanced_order;
 use crate::tail::Samples;
@@ -25,6 +24,7 @@ use crate::{
     Arm, ArmKind, BlockOrder, CpuSamples, Ended, Machine, Measurement, Phrases, Search, Support,
     Warning, order,
 };
+use stats::look_after;
 
 /// Consecutive failures from the first block on after which an arm is not run again.
 const HOPELESS_AFTER: u32 = 3;

@@ -1,6 +1,6 @@
 //! Arms, limits and rules of an experiment.
 
-use crate::looks::blocks_min;
+use crate::blocks_min;
 use crate::{Arm, BlockOrder, Measurement, Schedule, Support};
 
 /// Default resolution: the ratio up to which a difference is none.

@@ -3,7 +3,7 @@
 use super::{Experiment, Trial};
 use crate::TrialRecord;
 use crate::judge::Table;
-use crate::looks::look_after;
+use stats::look_after;
 
 impl Experiment {
     /// Records the trials of a run in the order in which they ran, whatever decided that order, and looks at its figures where

@@ -1,9 +1,8 @@
 //! Looks at the figures of a run: evidence on each question that is open, members of a set included.
 
 use super::Table;
-use crate::Verdict;
+use crate::Look;
 use crate::evidence::RunEvidence;
-use crate::looks::Look;
 use crate::pairs::{Pairs, Scale};
 use crate::verdict::{self, Question};
 
@@ -62,7 +61,7 @@ impl<'a> Table<'a> {
             let family = self.questions();
             let verdict =
                 verdict::answer_one_of(&question, &seen.member(rest), family, true).verdict;
-            verdict.differs() || verdict == Verdict::NoDifferenceShown
+            verdict.differs() || verdict == stats::Verdict::NoDifferenceShown
         })
     }
 }

@@ -10,7 +10,6 @@ use std::collections::BTreeMap;
 use crate::decision;
 use crate::evidence::RunEvidence;
 use crate::failures::fisher;
-use crate::looks::Look;
 use crate::metrics::tail_of;
 use crate::pairs::{Pairs, Scale};
 use crate::starts::{Components, Starts};
@@ -18,8 +17,8 @@ use crate::statistics::{self, Comparison, LEVEL, finite};
 use crate::tail::{self, Tail};
 use crate::verdict::{self, Question, QuestionAnswer};
 use crate::{
-    Arm, ArmKind, Better, CountDifference, Experiment, Floor, MetricOutcome, Reliability, Support,
-    Verdict, describe, is_event_count,
+    Arm, ArmKind, Better, CountDifference, Experiment, Floor, Look, MetricOutcome, Reliability,
+    Support, Verdict, describe, is_event_count,
 };
 
 /// One metric of one arm over all blocks that count.
@@ -66,7 +65,7 @@ impl From<QuestionAnswer> for Judgement {
             p: answer.p,
             p_adjusted: answer.p_adjusted,
             finds: answer.finds,
-            verdict: Some(answer.verdict),
+            verdict: Some(answer.verdict.into()),
             why: answer.why,
             tail: None,
         }

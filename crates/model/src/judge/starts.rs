@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::Table;
 use crate::StartSpread;
 use crate::pairs::Pairs;
-use crate::starts::Components;
+use crate::starts::{Components, by_start};
 
 impl<'a> Table<'a> {
     /// Spread of each judged metric between starts, over all arms; empty if each block has starts of its own.
@@ -51,7 +51,7 @@ impl<'a> Table<'a> {
     pub(crate) fn independent(&self, name: &str, pairs: Pairs) -> Pairs {
         let is_shared = self.spreads.get(name).is_some_and(Components::is_shared);
         match self.starts.shared(pairs.differences.len()).filter(|_| is_shared) {
-            Some(epochs) => pairs.by_start(epochs),
+            Some(epochs) => pairs.grouped(|column| by_start(column, epochs)),
             None => pairs,
         }
     }

@@ -8,7 +8,6 @@
 //! The coin does not see effects that outlast a period (carry-over) or a guard that ends only on-periods; its checks and the rule
 //! for tripped periods ([`LivePeriod::trip`]) are for those.
 
-mod bets;
 mod checks;
 mod experiment;
 mod fleet;
@@ -34,6 +33,7 @@ pub use outcome::{
 pub use pair::LivePeriod;
 pub use plan::{
     LiveArm, LiveFigure, LivePlan, LiveScale, LiveStage, WASHOUT_LAGS, WASHOUT_NS, first_arm,
-    pairs_min,
 };
+
 pub use record::{LiveBaseline, LivePeriodRecord, LivePlacebo, LiveTrip};
+pub use stats::sequential::pairs_min;

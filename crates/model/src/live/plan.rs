@@ -95,8 +95,3 @@ pub struct LivePlan {
 pub fn first_arm(seed: u64, pair: u32) -> LiveArm {
     if Random::new(seed, u64::from(pair)).below(2) == 0 { LiveArm::On } else { LiveArm::Off }
 }
-
-/// Fewest pairs before a verdict: 18 for one judged figure, 24 for ten.
-pub fn pairs_min(figures: usize) -> u32 {
-    (18.0 + 6.0 * (figures.max(1) as f64).log10()).ceil() as u32
-}

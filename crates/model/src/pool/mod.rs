@@ -16,7 +16,9 @@ mod student;
 
 use std::collections::BTreeMap;
 
-use crate::statistics::{self, holm};
+use stats::holm;
+
+use crate::statistics;
 use crate::{Better, Floor, Verdict, verdict};
 
 pub use effects::{Effect, Pooled, effect, random_effects};
@@ -150,7 +152,7 @@ fn judge(answer: &mut PoolAnswer, better: Better, p_adjusted: f64, resolve: f64)
     let Some(pooled) = answer.pooled else { return };
     answer.p_adjusted = Some(p_adjusted);
     let Floor { low, high } = ratios(pooled.interval);
-    let found = verdict::between(low, high, p_adjusted, resolve, better);
+    let found = Verdict::from(verdict::between(low, high, p_adjusted, resolve, better));
     let is_in_floor = answer.floor.is_some_and(|floor| low <= floor.high && high >= floor.low);
     answer.verdict =
         Some(if found.differs() && is_in_floor { Verdict::Inconclusive } else { found });

@@ -1,12 +1,10 @@
-//! virtio-mmio and virtio-pci (modern), split and packed virtqueues and a virtio-net driver.
+// The example uses the fake device.
+#![cfg_attr(any(not(doctest), feature = "fake"), doc = include_str!("../README.md"))]
 //!
-//! Nothing here accesses memory directly: device registers go through [`Registers`], shared
-//! memory through [`Memory`]. The same ring and driver logic therefore runs on a bare machine and,
-//! under `cargo test`, against a fake device in plain memory that can be hostile (feature `fake`).
+//! ## Modules
 //!
-//! All values written by the device (indexes, ids, lengths, flags, status) are checked in release
-//! builds.
-//! Sections are those of the virtio 1.2 specification.
+//! Device registers go through [`Registers`], shared memory through [`Memory`]; [`net`] is the driver over both. Sections are those of
+//! the virtio 1.2 specification.
 #![no_std]
 #![forbid(unsafe_code)]
 

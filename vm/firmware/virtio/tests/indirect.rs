@@ -3,8 +3,8 @@
 mod common;
 
 use common::*;
-use virtio::fake::{Behaviour, RX, TX};
-use virtio::net::{FRAME_BYTES_MAX, HEADER_BYTES, Settings};
+use wirepath_virtio::fake::{Behaviour, RX, TX};
+use wirepath_virtio::net::{FRAME_BYTES_MAX, HEADER_BYTES, Settings};
 
 /// Tables in both kinds of ring.
 fn with_tables() -> impl Iterator<Item = Settings> {
@@ -105,7 +105,7 @@ fn table_of_a_frame_in_flight_is_not_written() {
 
 #[test]
 fn device_that_does_not_offer_tables_gets_none() {
-    let offered = Behaviour::default().offered & !virtio::mmio::FEATURE_INDIRECT_DESC;
+    let offered = Behaviour::default().offered & !wirepath_virtio::mmio::FEATURE_INDIRECT_DESC;
     for settings in with_tables() {
         let (device, mut driver) = started(Behaviour { offered, ..Behaviour::default() }, settings);
         assert!(!driver.has_indirect());

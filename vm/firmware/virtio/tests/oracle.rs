@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 
 use proptest::prelude::*;
-use virtio::fake::{Behaviour, FakeDevice, RX, TX};
-use virtio::net::{NetDriver, POOL_FRAMES, Settings};
+use wirepath_virtio::fake::{Behaviour, FakeDevice, RX, TX};
+use wirepath_virtio::net::{NetDriver, POOL_FRAMES, Settings};
 
 proptest! {
     #![proptest_config(ProptestConfig {

@@ -4,10 +4,10 @@
 mod common;
 
 use common::*;
-use virtio::DeviceFault;
-use virtio::fake::{Access, Behaviour, RX, TX};
-use virtio::net::{HEADER_BYTES, Settings};
-use virtio::packed::{EVENT_DESC, EVENT_DISABLE, EVENT_ENABLE, Position, passed};
+use wirepath_virtio::DeviceFault;
+use wirepath_virtio::fake::{Access, Behaviour, RX, TX};
+use wirepath_virtio::net::{HEADER_BYTES, Settings};
+use wirepath_virtio::packed::{EVENT_DESC, EVENT_DISABLE, EVENT_ENABLE, Position, passed};
 
 const PACKED_SILENT: Settings = Settings { tx_interrupts: false, ..PACKED };
 const PACKED_EVENT_SILENT: Settings = Settings { tx_interrupts: false, ..PACKED_EVENT };

@@ -6,11 +6,11 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
 use common::PLAIN;
-use virtio::fake::{Behaviour, FakeDevice, FakeMemory, FakeRegisters};
-use virtio::mmio::register;
-use virtio::net::NetDriver;
-use virtio::pci::{Message, PciAccess, PciError, PciRegisters};
-use virtio::{Registers, StartError};
+use wirepath_virtio::fake::{Behaviour, FakeDevice, FakeMemory, FakeRegisters};
+use wirepath_virtio::mmio::register;
+use wirepath_virtio::net::NetDriver;
+use wirepath_virtio::pci::{Message, PciAccess, PciError, PciRegisters};
+use wirepath_virtio::{Registers, StartError};
 
 const WINDOW: std::ops::Range<u64> = 0x1000_0000..0x1010_0000;
 /// BARs: 0 is I/O, 1 the MSI-X table, 4 and 5 one of 64 bits for the structures.

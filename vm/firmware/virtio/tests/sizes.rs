@@ -3,9 +3,9 @@
 mod common;
 
 use common::{PLAIN, every, send, take};
-use virtio::StartError;
-use virtio::fake::{Behaviour, FakeDevice};
-use virtio::net::{NetDriver, Settings, memory_bytes, pool_frames};
+use wirepath_virtio::StartError;
+use wirepath_virtio::fake::{Behaviour, FakeDevice};
+use wirepath_virtio::net::{NetDriver, Settings, memory_bytes, pool_frames};
 
 #[test]
 fn small_rings_receive_and_send_in_the_memory_they_need() {

@@ -5,14 +5,14 @@
 mod common;
 
 use common::*;
-use virtio::fake::{Access, Behaviour, FakeDevice, FakeMemory, RX, TX};
-use virtio::mmio::{
+use wirepath_virtio::fake::{Access, Behaviour, FakeDevice, FakeMemory, RX, TX};
+use wirepath_virtio::mmio::{
     FEATURE_EVENT_IDX, FEATURE_INDIRECT_DESC, FEATURE_RING_PACKED, FEATURE_VERSION_1, status,
 };
-use virtio::net::{FRAME_BYTES_MAX, HEADER_BYTES, NetDriver, POOL_FRAMES, Settings};
-use virtio::ring::need_event;
-use virtio::split::AVAIL_NO_INTERRUPT;
-use virtio::{DeviceFault, StartError};
+use wirepath_virtio::net::{FRAME_BYTES_MAX, HEADER_BYTES, NetDriver, POOL_FRAMES, Settings};
+use wirepath_virtio::ring::need_event;
+use wirepath_virtio::split::AVAIL_NO_INTERRUPT;
+use wirepath_virtio::{DeviceFault, StartError};
 
 // 1: completions are identified by their id.
 
@@ -616,7 +616,7 @@ fn trap_10_reset_reclaims_every_frame_in_flight() {
 fn memory_that_is_too_small_is_refused() {
     let (_, registers, _) = FakeDevice::new(Behaviour::default());
     struct Short(FakeMemory);
-    impl virtio::Memory for Short {
+    impl wirepath_virtio::Memory for Short {
         fn len_bytes(&self) -> usize {
             4096
         }

@@ -1,9 +1,9 @@
 //! Helpers of all tests against the fake device.
 #![allow(dead_code, reason = "each test binary uses part of it")]
 
-use virtio::fake::{Behaviour, FakeDevice, FakeMemory, FakeRegisters, RX};
-use virtio::net::{NetDriver, POOL_FRAMES, QUEUE_FRAMES, Settings};
-use virtio::{DeviceFault, StartError};
+use wirepath_virtio::fake::{Behaviour, FakeDevice, FakeMemory, FakeRegisters, RX};
+use wirepath_virtio::net::{NetDriver, POOL_FRAMES, QUEUE_FRAMES, Settings};
+use wirepath_virtio::{DeviceFault, StartError};
 
 pub(crate) type Driver = NetDriver<FakeRegisters, FakeMemory>;
 

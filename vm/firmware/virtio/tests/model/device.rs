@@ -1,9 +1,9 @@
 //! A device that obeys virtio 1.2, barriers included.
 
 use loom::sync::atomic::{Ordering, fence};
-use virtio::packed::{EVENT_DESC, EVENT_DISABLE, EVENT_ENABLE, Position, passed};
-use virtio::ring::need_event;
-use virtio::split::{AVAIL_NO_INTERRUPT, USED_NO_NOTIFY};
+use wirepath_virtio::packed::{EVENT_DESC, EVENT_DISABLE, EVENT_ENABLE, Position, passed};
+use wirepath_virtio::ring::need_event;
+use wirepath_virtio::split::{AVAIL_NO_INTERRUPT, USED_NO_NOTIFY};
 
 use crate::SIZE;
 use crate::memory::Shared;

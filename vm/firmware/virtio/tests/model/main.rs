@@ -17,9 +17,9 @@ use device::{Device, PackedDevice, SplitDevice};
 use loom::sync::Notify;
 use memory::{Barrier, Shared};
 use queue::Queue;
-use virtio::packed::PackedQueue;
-use virtio::ring::{Completion, Published};
-use virtio::split::SplitQueue;
+use wirepath_virtio::packed::PackedQueue;
+use wirepath_virtio::ring::{Completion, Published};
+use wirepath_virtio::split::SplitQueue;
 
 /// Descriptors of a queue.
 const SIZE: u16 = 2;

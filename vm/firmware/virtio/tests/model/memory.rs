@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use loom::sync::atomic::{AtomicU64, Ordering, fence};
-use virtio::Memory;
+use wirepath_virtio::Memory;
 
 /// A barrier of the driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

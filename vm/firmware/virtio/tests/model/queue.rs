@@ -1,9 +1,9 @@
 //! The driver side of either kind of queue.
 
-use virtio::DeviceFault;
-use virtio::packed::{self, PackedQueue};
-use virtio::ring::{Access, Completion, Published};
-use virtio::split::{self, SplitQueue};
+use wirepath_virtio::DeviceFault;
+use wirepath_virtio::packed::{self, PackedQueue};
+use wirepath_virtio::ring::{Access, Completion, Published};
+use wirepath_virtio::split::{self, SplitQueue};
 
 use crate::SIZE;
 use crate::memory::Shared;

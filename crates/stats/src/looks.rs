@@ -13,9 +13,7 @@
 //! Sources: Pocock 1977, Biometrika 64, 191-199; Lan and DeMets 1983, Biometrika 70, 659-663; for several questions Maurer and Bretz
 //! 2013, Statistics in Biopharmaceutical Research 5, 311-320.
 
-use serde::{Deserialize, Serialize};
-
-use crate::statistics::LEVEL;
+use crate::paired::LEVEL;
 
 /// Weight of the first look.
 const FIRST_WEIGHT: f64 = 0.16;
@@ -27,8 +25,9 @@ const DECAY: f64 = 0.8;
 const BLOCKS_MIN: u32 = 8;
 
 /// A look at the figures of a run.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct Look {
     /// Blocks that had ended.
     pub blocks: u32,
@@ -43,10 +42,10 @@ impl Look {
     }
 
     /// Weight of the planned end of a run that was looked at before.
-    pub(crate) const END_WEIGHT: f64 = 0.5;
+    pub const END_WEIGHT: f64 = 0.5;
 
     /// The look at the planned end of a run, after `before` others.
-    pub(crate) fn at_end(blocks: u32, before: usize) -> Self {
+    pub fn at_end(blocks: u32, before: usize) -> Self {
         if before == 0 { Look::only(blocks) } else { Look { blocks, weight: Look::END_WEIGHT } }
     }
 }
@@ -54,7 +53,7 @@ impl Look {
 /// Returns the look after this number of blocks, if there is one.
 ///
 /// - `first`: blocks of the first look.
-pub(crate) fn look_after(blocks: u32, first: u32) -> Option<Look> {
+pub fn look_after(blocks: u32, first: u32) -> Option<Look> {
     let (mut at, mut weight) = (first.max(BLOCKS_MIN), FIRST_WEIGHT);
     while at < blocks {
         at += at.div_ceil(3);
@@ -79,15 +78,15 @@ pub fn blocks_min(questions: usize) -> u32 {
 const EVENT_SHARE: f64 = 0.2;
 
 /// Trials without an event after which a share of [`EVENT_SHARE`] is excluded at a level.
-pub(crate) fn trials_without_event(level: f64) -> usize {
+pub fn trials_without_event(level: f64) -> usize {
     ((1.0 - level).ln() / (1.0 - EVENT_SHARE).ln()).ceil() as usize
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Random;
-    use crate::statistics::normal_quantile;
+    use crate::paired::normal_quantile;
+    use model::Random;
 
     /// Share of Brownian motions that are beyond the bound of any look up to the end, over the permitted share.
     fn crossed(permitted: f64, first: u32, end: u32) -> f64 {

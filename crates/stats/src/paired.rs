@@ -28,7 +28,6 @@
 //! to [`EXACT_PAIRS`] pairs; above, its normal approximation has the exact variance.
 
 use crate::Floor;
-pub use crate::holm::holm;
 
 /// Level at which verdicts are given.
 pub const LEVEL: f64 = 0.95;
@@ -54,6 +53,7 @@ pub struct Comparison {
     pub interval: Option<Floor>,
     /// Two-sided permutation p-value against a ratio of 1.
     pub p: f64,
+    /// Pairs behind both.
     pub pairs: usize,
 }
 
@@ -111,7 +111,7 @@ pub fn interval(values: &[f64], level: f64) -> Option<(f64, f64)> {
 }
 
 /// `None` for infinity and NaN.
-pub(crate) fn finite(value: f64) -> Option<f64> {
+pub fn finite(value: f64) -> Option<f64> {
     Some(value).filter(|value| value.is_finite())
 }
 
@@ -171,7 +171,7 @@ pub fn p_value(log_ratios: &[f64]) -> f64 {
 }
 
 /// One-sided p-value of "above 0 no more than below": half of [`p_value`] if the signed ranks lie above 0, else 1.
-pub(crate) fn p_value_above(values: &[f64]) -> f64 {
+pub fn p_value_above(values: &[f64]) -> f64 {
     if signed_ranks(values).1 > 0 { p_value(values) / 2.0 } else { 1.0 }
 }
 

@@ -33,8 +33,8 @@
 //! Losses and errors are 0 in a healthy build, so they have no ratio. They are compared by the same tests on plain
 //! differences, and their interval is that of the mean (Student 1908): the median of 40 losses in every fifth trial is 0.
 
-use crate::statistics::{self, Comparison, finite};
-use crate::{Better, CountDifference, Floor, starts};
+use crate::paired::{self, Comparison, finite};
+use crate::{Better, CountDifference, Floor};
 
 /// Number of blocks up to which the relabelling test is exact.
 const EXACT_BLOCKS: usize = 20;
@@ -57,7 +57,8 @@ pub enum Scale {
 }
 
 impl Scale {
-    pub(crate) fn of(self, value: f64) -> f64 {
+    /// A value on the scale.
+    pub fn of(self, value: f64) -> f64 {
         match self {
             Scale::Ratio => value.ln(),
             Scale::Count => value,
@@ -72,20 +73,22 @@ pub struct Pairs {
     pub differences: Vec<f64>,
     /// For each block with two baselines: the difference of the arm, the baseline and the control, each
     /// from the reference made of the two others.
-    pub(crate) relabelled: Vec<[f64; 3]>,
-    pub(crate) scale: Scale,
+    pub relabelled: Vec<[f64; 3]>,
+    /// Scale of both.
+    pub scale: Scale,
 }
 
 /// An arm against its reference, on the scale of its pairs.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Shift {
+pub struct Shift {
     /// Median of log-ratios, mean of counts.
-    pub(crate) center: f64,
+    pub center: f64,
     /// `None` with too few pairs.
-    pub(crate) interval: Option<(f64, f64)>,
+    pub interval: Option<(f64, f64)>,
     /// Two-sided p-value of no shift.
-    pub(crate) p: f64,
-    pub(crate) pairs: usize,
+    pub p: f64,
+    /// Pairs behind it.
+    pub pairs: usize,
 }
 
 /// Values of one arm: one per block, `None` if the trial failed, or is still to come in a block that is
@@ -93,7 +96,7 @@ pub(crate) struct Shift {
 pub type Values<'a> = &'a [Option<f64>];
 
 fn spread(values: &[f64]) -> Option<f64> {
-    statistics::median(values).filter(|spread| spread.is_finite())
+    paired::median(values).filter(|spread| spread.is_finite())
 }
 
 impl Pairs {
@@ -109,6 +112,23 @@ impl Pairs {
         better: Better,
     ) -> Self {
         Pairs::on(Scale::Ratio, arm, baseline, control, complete, better)
+    }
+
+    /// Pairs the figures of blocks in which no trial failed, by ratios.
+    ///
+    /// - `arm`, `baseline`, `control`: one figure for each block; the longer ones are cut.
+    pub fn of_figures(
+        arm: &[f64],
+        baseline: &[f64],
+        control: Option<&[f64]>,
+        better: Better,
+    ) -> Self {
+        let blocks = arm.len().min(baseline.len());
+        let given = |figures: &[f64]| -> Vec<Option<f64>> {
+            figures.iter().take(blocks).copied().map(Some).collect()
+        };
+        let control = control.map(given);
+        Pairs::new(&given(arm), &given(baseline), control.as_deref(), blocks, better)
     }
 
     /// As [`Pairs::new`], on any scale.
@@ -148,15 +168,17 @@ impl Pairs {
         pairs
     }
 
-    /// One pair for each epoch; see [`crate::starts`].
-    pub(crate) fn by_start(&self, epochs: &[usize]) -> Pairs {
+    /// Pairs of groups of blocks, for blocks that are not independent of each other.
+    ///
+    /// - `summarize`: one value for each group, from one for each block; called for each kind of difference.
+    pub fn grouped(&self, summarize: impl Fn(&[f64]) -> Vec<f64>) -> Pairs {
         let [arm, base, again] = [0, 1, 2].map(|place| {
             let column: Vec<f64> = self.relabelled.iter().map(|of| of[place]).collect();
-            starts::by_start(&column, epochs)
+            summarize(&column)
         });
         let rows = arm.iter().zip(&base).zip(&again);
         Pairs {
-            differences: starts::by_start(&self.differences, epochs),
+            differences: summarize(&self.differences),
             relabelled: rows.map(|((arm, base), again)| [*arm, *base, *again]).collect(),
             scale: self.scale,
         }
@@ -168,10 +190,10 @@ impl Pairs {
     }
 
     /// Interval of the shift at a level; `None` with too few pairs.
-    pub(crate) fn shift_interval(&self, level: f64) -> Option<(f64, f64)> {
+    pub fn shift_interval(&self, level: f64) -> Option<(f64, f64)> {
         match self.scale {
-            Scale::Ratio => statistics::interval(&self.differences, level),
-            Scale::Count => statistics::interval_of_mean(&self.measured(), level),
+            Scale::Ratio => paired::interval(&self.differences, level),
+            Scale::Count => paired::interval_of_mean(&self.measured(), level),
         }
     }
 
@@ -181,13 +203,13 @@ impl Pairs {
     }
 
     /// Compares at a level; `None` without a pair.
-    pub(crate) fn shift(&self, level: f64) -> Option<Shift> {
+    pub fn shift(&self, level: f64) -> Option<Shift> {
         let center = match self.scale {
-            Scale::Ratio => statistics::median(&self.differences)?,
-            Scale::Count => statistics::mean(&self.measured())?,
+            Scale::Ratio => paired::median(&self.differences)?,
+            Scale::Count => paired::mean(&self.measured())?,
         };
         let interval = self.shift_interval(level);
-        let mut p = statistics::p_value(&self.differences).max(relabelling_p(&self.relabelled));
+        let mut p = paired::p_value(&self.differences).max(relabelling_p(&self.relabelled));
         if self.is_noisier() {
             p = p.max(sign_p(&self.differences));
         }
@@ -197,7 +219,7 @@ impl Pairs {
     /// True if the log-ratios of the arm spread more than [`NOISIER`] times as far as those of the control
     /// over the baseline.
     fn is_noisier(&self) -> bool {
-        let Some(middle) = statistics::median(&self.differences) else { return false };
+        let Some(middle) = paired::median(&self.differences) else { return false };
         let own: Vec<f64> =
             self.differences.iter().map(|ratio| difference(*ratio, middle).abs()).collect();
         // Of [arm, baseline, control], each over the mean of the others: the last two differ by 3/2 of it.
@@ -210,12 +232,14 @@ impl Pairs {
 }
 
 impl Shift {
-    pub(crate) fn as_ratio(self) -> Comparison {
+    /// The shift of logarithms as a ratio.
+    pub fn as_ratio(self) -> Comparison {
         let interval = self.interval.map(|(low, high)| Floor { low: low.exp(), high: high.exp() });
         Comparison { ratio: self.center.exp(), interval, p: self.p, pairs: self.pairs }
     }
 
-    pub(crate) fn as_count(self) -> CountDifference {
+    /// The shift of counts, in events per trial.
+    pub fn as_count(self) -> CountDifference {
         CountDifference {
             mean: self.center,
             low: self.interval.and_then(|(low, _)| finite(low)),
@@ -277,7 +301,7 @@ fn relabelling_p(blocks: &[[f64; 3]]) -> f64 {
     if seen == 0 || variance == 0.0 {
         return 1.0;
     }
-    let near = 2.0 * statistics::normal_tail(seen as f64 / variance.sqrt());
+    let near = 2.0 * paired::normal_tail(seen as f64 / variance.sqrt());
     if blocks.len() > EXACT_BLOCKS || near > EXACT_BELOW {
         return near.min(1.0);
     }
@@ -307,7 +331,7 @@ fn lowest_rank(of: &[i64; 3]) -> i64 {
 fn exact_relabelling(ranks: &[[i64; 3]], seen: i64) -> f64 {
     let base: i64 = ranks.iter().map(lowest_rank).sum();
     // Above the sum of each block's lowest rank.
-    let shares = statistics::shares_by_sum(
+    let shares = paired::shares_by_sum(
         ranks.iter().map(|of| of.map(|rank| (rank - lowest_rank(of)) as usize)),
     );
     let total: i64 = ranks.iter().flatten().sum();
@@ -321,8 +345,8 @@ fn exact_relabelling(ranks: &[[i64; 3]], seen: i64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Random;
-    use crate::statistics::LEVEL;
+    use crate::paired::LEVEL;
+    use model::Random;
 
     fn some(values: &[f64]) -> Vec<Option<f64>> {
         values.iter().copied().map(Some).collect()
@@ -332,6 +356,15 @@ mod tests {
     fn reference_is_the_geometric_mean_of_both_baselines() {
         let pairs = Pairs::new(&some(&[8.0]), &some(&[2.0]), Some(&some(&[8.0])), 1, Better::Lower);
         assert!((pairs.differences[0] - 2f64.ln()).abs() < 1e-12);
+    }
+
+    #[test]
+    fn figures_without_failures_are_paired_as_values_are() {
+        let (arm, base, again) = ([1.0, 2.0, 3.0, 4.0], [2.0, 2.0, 2.0], [2.0, 1.0, 2.0]);
+        assert_eq!(
+            Pairs::of_figures(&arm, &base, Some(&again), Better::Lower),
+            Pairs::new(&some(&arm[..3]), &some(&base), Some(&some(&again)), 3, Better::Lower)
+        );
     }
 
     #[test]

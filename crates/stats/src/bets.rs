@@ -33,7 +33,7 @@ impl Capital {
 
 /// Bets that differences lie above a center, and bets that they lie below it: twelve in all.
 #[derive(Debug, Clone)]
-pub(super) struct RankBets {
+pub struct RankBets {
     /// Distances from the center, ascending.
     distances: Vec<f64>,
     up: Capital,
@@ -41,13 +41,14 @@ pub(super) struct RankBets {
 }
 
 impl RankBets {
-    pub(super) fn new() -> Self {
+    /// No bet yet: evidence of 1 on both sides.
+    pub fn new() -> Self {
         let start = Capital([1.0; BETS.len()]);
         RankBets { distances: Vec::new(), up: start.clone(), down: start }
     }
 
     /// Takes the next difference, less the center. Its rank counts equal distances.
-    pub(super) fn add(&mut self, value: f64) {
+    pub fn add(&mut self, value: f64) {
         let distance = value.abs();
         let rank = self.distances.partition_point(|other| *other <= distance);
         self.distances.insert(rank, distance);
@@ -60,13 +61,19 @@ impl RankBets {
     }
 
     /// Evidence that the differences lie above the center.
-    pub(super) fn above(&self) -> f64 {
+    pub fn above(&self) -> f64 {
         self.up.mean()
     }
 
     /// Evidence that they lie below it.
-    pub(super) fn below(&self) -> f64 {
+    pub fn below(&self) -> f64 {
         self.down.mean()
+    }
+}
+
+impl Default for RankBets {
+    fn default() -> Self {
+        RankBets::new()
     }
 }
 
@@ -79,7 +86,7 @@ impl RankBets {
 /// The stake of a value, its signed rank, falls or stays as the center rises, for each value by itself: `|d_j - c| <= d - c`
 /// says `d_j <= d` and `(d_j + d) / 2 >= c`. So does the evidence of "above": the centers that it excludes reach from minus
 /// infinity to a bound, which bisection finds.
-pub(super) fn interval(values: &[f64], least: usize, needed: f64) -> (Option<f64>, Option<f64>) {
+pub fn interval(values: &[f64], least: usize, needed: f64) -> (Option<f64>, Option<f64>) {
     let negated: Vec<f64> = values.iter().map(|value| -value).collect();
     (lower_end(values, least, needed), lower_end(&negated, least, needed).map(|end| -end))
 }
@@ -117,7 +124,7 @@ fn is_excluded(values: &[f64], center: f64, least: usize, needed: f64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Random;
+    use model::Random;
 
     fn normals(seed: u64, count: usize, shift: f64) -> Vec<f64> {
         let mut random = Random::new(seed, 0);

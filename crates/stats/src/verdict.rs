@@ -1,9 +1,9 @@
 //! Verdicts of a whole run: every question that it answers, judged together over all its looks.
 
 use crate::looks::{blocks_min, trials_without_event};
+use crate::paired::{self, Comparison, LEVEL, STRICT_LEVEL, normal_quantile};
 use crate::pairs::{Pairs, Scale, Shift};
-use crate::statistics::{self, Comparison, LEVEL, STRICT_LEVEL, holm, normal_quantile};
-use crate::{Better, CountDifference, Verdict};
+use crate::{Better, CountDifference, Verdict, holm};
 
 /// Level of the interval by which the spread of a median is estimated for [`Answer::finds`].
 const SPREAD_LEVEL: f64 = 0.95;
@@ -18,10 +18,12 @@ const EARLIER_LOOKS: f64 = 0.92;
 /// Power of [`Answer::finds`], as a quantile of the normal distribution: 19 of 20 runs.
 const POWER_QUANTILE: f64 = 1.645;
 
+/// One figure of one arm against the baseline.
 #[derive(Debug, Clone)]
 pub struct Question {
     /// By block.
     pub pairs: Pairs,
+    /// Direction in which the figure improves.
     pub better: Better,
     /// Of counts, the baselines' mean per trial, of which the resolution is a share; not used for ratios.
     pub level: f64,
@@ -81,11 +83,12 @@ impl Evidence {
     }
 
     /// The interval, unless the looks contradict each other.
-    pub(crate) fn overlap(&self) -> Option<(f64, f64)> {
+    pub fn overlap(&self) -> Option<(f64, f64)> {
         self.interval.filter(|(low, high)| low <= high)
     }
 }
 
+/// Verdict on one question, with its figures.
 #[derive(Debug, Clone, PartialEq)]
 pub struct QuestionAnswer {
     /// Median ratio, interval at 95 % and p-value; `None` without a pair, and of counts.
@@ -98,6 +101,7 @@ pub struct QuestionAnswer {
     pub p_adjusted: Option<f64>,
     /// Ratio above 1 that a run like this one finds in 19 of 20 cases; `None` if it can find none.
     pub finds: Option<f64>,
+    /// Answer at 95 %.
     pub verdict: Verdict,
     /// Reason for a verdict that decides nothing.
     pub why: Option<String>,
@@ -188,7 +192,7 @@ fn answer(
 }
 
 /// Answers one of `family` questions of which the others are left out.
-pub(crate) fn answer_one_of(
+pub fn answer_one_of(
     question: &Question,
     evidence: &Evidence,
     family: usize,
@@ -223,11 +227,11 @@ fn better_tail(question: &Question) -> Option<Verdict> {
 fn undecided(question: &Question, evidence: &Evidence, p: f64, family: usize) -> Option<String> {
     let blocks = question.pairs.differences.len();
     let Some(all) = evidence.interval else {
-        if question.pairs.scale == Scale::Count && blocks >= statistics::PAIRS_MIN {
+        if question.pairs.scale == Scale::Count && blocks >= paired::PAIRS_MIN {
             let needed = trials_without_event(1.0 - (1.0 - LEVEL) * evidence.weight);
             return Some(format!("no event in {blocks} blocks; {needed} exclude rare ones"));
         }
-        let needed = statistics::PAIRS_MIN;
+        let needed = paired::PAIRS_MIN;
         return Some(format!("{blocks} pairs; an interval needs {needed}"));
     };
     let Some(interval) = evidence.overlap() else {
@@ -257,6 +261,11 @@ fn capped(p: impl Iterator<Item = f64>) -> Vec<f64> {
 }
 
 impl Question {
+    /// A question about ratios of figures that are finer than any difference that matters.
+    pub fn new(pairs: Pairs, better: Better) -> Self {
+        Question { pairs, better, level: 0.0, tail_high: None, step: 0.0 }
+    }
+
     /// Largest shift on the scale of its pairs that is no difference: a ratio, or that share of the baselines' count.
     fn margin(&self, resolve: f64) -> f64 {
         match self.pairs.scale {
@@ -294,7 +303,7 @@ impl Question {
     ///
     /// Better and worse need an interval of the median clear of 1, at the error of the last look, and a p-value by ranks at that error divided by
     /// the number of questions; the larger effect of the two is the answer. Checked by simulation at that effect (`model/tests/power.rs`).
-    pub(crate) fn finds(&self, weight: f64, family: usize) -> Option<f64> {
+    pub fn finds(&self, weight: f64, family: usize) -> Option<f64> {
         if self.pairs.scale != Scale::Ratio {
             return None;
         }
@@ -306,7 +315,7 @@ impl Question {
             return None;
         }
         let (low, high) = self.pairs.shift_interval(SPREAD_LEVEL)?;
-        let center = statistics::median(&self.pairs.differences)?;
+        let center = paired::median(&self.pairs.differences)?;
         // Skewed noise reaches farther on one side.
         let reach = (high - center).max(center - low);
         let error = reach / normal_quantile((1.0 - SPREAD_LEVEL) / 2.0);
@@ -325,10 +334,10 @@ pub fn control(question: &Question, resolve: f64) -> Option<QuestionAnswer> {
     let shown = question.pairs.shift(LEVEL)?;
     let strict = question.pairs.shift(STRICT_LEVEL)?.interval;
     // The interval of a mean exists at every level.
-    let strict = strict.filter(|_| shown.pairs >= statistics::STRICT_PAIRS_MIN);
+    let strict = strict.filter(|_| shown.pairs >= paired::STRICT_PAIRS_MIN);
     let (verdict, why) = match strict {
         None => {
-            let needed = statistics::STRICT_PAIRS_MIN;
+            let needed = paired::STRICT_PAIRS_MIN;
             let why = format!("control not judged: {} blocks, {needed} are needed", shown.pairs);
             (Verdict::Inconclusive, Some(why))
         }
@@ -380,18 +389,21 @@ fn side((low, high): (f64, f64), better: Better) -> Option<Verdict> {
 
 /// An interval in which more is worse.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Badness {
-    pub(crate) least: f64,
-    pub(crate) most: f64,
+pub struct Badness {
+    /// End on the better side.
+    pub least: f64,
+    /// End on the worse side.
+    pub most: f64,
 }
 
 impl Badness {
     /// The part that both have; `least` is above `most` if there is none.
-    pub(crate) fn overlap(self, other: Badness) -> Self {
+    pub fn overlap(self, other: Badness) -> Self {
         Badness { least: self.least.max(other.least), most: self.most.min(other.most) }
     }
 
-    pub(crate) fn of((low, high): (f64, f64), better: Better) -> Self {
+    /// An interval of a shift.
+    pub fn of((low, high): (f64, f64), better: Better) -> Self {
         match better {
             Better::Lower => Badness { least: low, most: high },
             Better::Higher => Badness { least: -high, most: -low },
@@ -402,7 +414,9 @@ impl Badness {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::RESOLVE;
+
+    /// Ratio up to which a difference is none.
+    const RESOLVE: f64 = 1.05;
 
     fn question(differences: Vec<f64>) -> Question {
         let pairs = Pairs { differences, ..Pairs::default() };

@@ -10,8 +10,8 @@
 //! Mathematical Statistics 34, 598-611; Mann and Whitney 1947, Annals of Mathematical
 //! Statistics 18, 50-60.
 
+use crate::paired::{Comparison, median, normal_tail};
 use crate::pairs::Shift;
-use crate::statistics::{Comparison, median, normal_tail};
 
 /// Values in both samples together up to which the rank-sum distribution is exact.
 const EXACT_VALUES: usize = 40;
@@ -26,7 +26,7 @@ pub fn compare(new: &[f64], old: &[f64], level: f64) -> Option<Comparison> {
 }
 
 /// As [`compare`], in the values' own scale.
-pub(crate) fn shift(new: &[f64], old: &[f64], level: f64) -> Option<Shift> {
+pub fn shift(new: &[f64], old: &[f64], level: f64) -> Option<Shift> {
     let mut differences: Vec<f64> =
         new.iter().flat_map(|new| old.iter().map(move |old| new - old)).collect();
     differences.sort_by(f64::total_cmp);
@@ -118,7 +118,7 @@ impl Tails {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Random;
+    use model::Random;
 
     fn normal(random: &mut Random) -> f64 {
         random.normal()

@@ -38,7 +38,7 @@ fn ln_ratio(n: usize, above: usize) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Random;
+    use model::Random;
 
     #[test]
     fn ratio_is_that_of_the_closed_form() {
