@@ -359,6 +359,32 @@ fn a_recording_opens_in_tshark_and_replays_to_the_same_messages() {
     }
 }
 
+#[test]
+fn order_books_of_a_live_feed_are_those_of_its_recording() {
+    for protocol in [&["--mold"][..], &[]] {
+        let (spaces, data) = (Spaces::new(), Data::new());
+        let file = data.file("feed.pcapng");
+        let groups = [A, "--group-b", B, "-i", "vb"];
+        let record = [&["feed", "record", A, &file], &groups[1..]].concat();
+        let mut recorder = Running::start(spaces.far(&record));
+        recorder.await_stderr("recording to ");
+        let books = ["--group-b", B, "--from-start", "--books", "3", "--receive-buffer", "8388608"];
+        let listener = listen(&spaces, &[&books[..], protocol].concat());
+        // Each line has what the other has lost.
+        let lossy = ["--to-b", B, "--drop-a", "10%", "--fault-seed", "3"];
+        let session = ["--synthetic", "--symbols", "40", "--rate", "4000", "-c", "3000"];
+        replay(&spaces, &[&lossy[..], &session, protocol].concat());
+        let live = summary(listener)["books"].clone();
+        assert!(recorder.end_by("INT", LONG).status.success());
+        let report = json(wirepath(&["feed", "report", &file, "--books", "3", "--json"]));
+        assert_eq!(live, report["books"], "{protocol:?}");
+        assert_eq!(live["shown"].as_array().map(Vec::len), Some(3), "{live}");
+        let is_of_orders = !protocol.is_empty();
+        assert_eq!(live["live_order_count"].as_u64() > Some(100), is_of_orders, "{live}");
+        assert_eq!(live["unknown_order_count"].as_u64().unwrap_or(0), 0, "{live}");
+    }
+}
+
 /// Response of a server in a namespace to a request line.
 fn ask(namespace: &str, address: &str, request: &str) -> String {
     let mut stream = within(namespace, || TcpStream::connect(address).expect("it listens"));
