@@ -192,6 +192,15 @@ fn what_a_veth_does_not_offer_is_unsupported() {
         assert_eq!(ethtool::driver(near.ifindex).unwrap().as_deref(), Some("veth"));
         let stamps = ethtool::timestamping(near.ifindex).unwrap();
         assert!(stamps.software_rx && !stamps.hardware_rx && stamps.clock_index.is_none());
+        // Named since 6.8; the driver has nothing for sent frames.
+        match net::xdp_hints(near.ifindex) {
+            Ok(hints) => {
+                let veth =
+                    "rx-timestamp, rx-hash, rx-vlan; not tx-timestamp, tx-checksum, launch-time";
+                assert_eq!(hints.to_string(), veth);
+            }
+            Err(why) => testkit::skip("kernel", why),
+        }
         let coalesce = ethtool::coalesce(near.ifindex);
         assert!(matches!(coalesce, Err(NetError::Unsupported { .. })), "{coalesce:?}");
         let rings = ethtool::rings(near.ifindex);

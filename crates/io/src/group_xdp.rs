@@ -12,7 +12,7 @@ use xdp::{Bind, Copying, Frames, Socket, Then};
 use crate::IoError;
 use crate::multicast::{Group, GroupDatagram};
 use crate::redirect::Redirect;
-use crate::xdp::take_stamp;
+use crate::xdp_stamps::take_stamp;
 
 /// Frames of one queue, all of them for receiving; its RX ring holds as many.
 const FRAMES: u32 = 4096;

@@ -18,6 +18,7 @@ mod xdp;
 mod xdp_frames;
 mod xdp_memory;
 mod xdp_queues;
+mod xdp_stamps;
 
 pub use self::xdp::XdpEngine;
 pub use engine::{

@@ -1,25 +1,23 @@
 //! AF_XDP: frames in a UMEM shared with the kernel, redirected before the stack.
 
-use std::net::{IpAddr, UdpSocket};
+use std::net::UdpSocket;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sys::bpf::{FEED_STAMP_BYTES, FeedGroup, PassProgram, ProbeFilterSpec, SocketFilter};
-use sys::clock;
-use wire::frame::Received;
+use sys::bpf::PassProgram;
 use xdp::{Bind, Frames, Socket, Then};
 
 use crate::engine::{
-    Arrival, Copying, Echoed, Engine, EngineReport, EngineSpec, Local, Role, Setup, Stamps, Wait,
-    XdpMode,
+    Arrival, Copying, Echoed, Engine, EngineReport, EngineSpec, Local, Role, Setup, Wait, XdpMode,
 };
 use crate::error::IoError;
 use crate::frames::{self, Template};
 use crate::redirect::Redirect;
 use crate::udp::{POLL_TIMEOUT, hold_port};
 use crate::xdp_memory::{self, UmemReport};
+use crate::xdp_stamps::FrameStamps;
 
 /// Longest wait for a link that the driver resets.
 const CARRIER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -50,8 +48,7 @@ pub struct XdpEngine {
     port: Option<UdpSocket>,
     /// The other half reports about the socket and the program.
     is_sending_half: bool,
-    /// CLOCK_TAI minus CLOCK_REALTIME, if the program stamps arrivals.
-    tai_offset_ns: Option<i64>,
+    stamps: FrameStamps,
 }
 
 impl XdpEngine {
@@ -87,7 +84,7 @@ impl XdpEngine {
             mode: engine.mode,
             port: None,
             is_sending_half: true,
-            tai_offset_ns: None,
+            stamps: FrameStamps::Off,
         };
         Ok((sender, XdpEngine { socket: rx, ..engine }))
     }
@@ -113,8 +110,9 @@ impl XdpEngine {
         let mut shares =
             xdp_memory::allocate(spec, local, queues.len() as u32 + spare_count)?.into_iter();
         let had_carrier = sys::ethtool::has_carrier(local.ifindex) == Some(true);
+        let stamps = FrameStamps::new(spec, local)?;
         let mut filter = if role.receives() {
-            Some(Redirect::open(spec.xsk_map.as_deref(), || load_filter(spec, local))?)
+            Some(Redirect::open(spec.xsk_map.as_deref(), || stamps.load(spec, local))?)
         } else {
             None
         };
@@ -183,7 +181,7 @@ impl XdpEngine {
                 mode: spec.xdp_mode,
                 port: port.take(),
                 is_sending_half: false,
-                tai_offset_ns: stamped_group(spec, local).map(|_| clock::tai_offset_ns()),
+                stamps,
             });
         }
         Ok((engines, shares.collect()))
@@ -248,40 +246,10 @@ impl XdpEngine {
     }
 }
 
-/// Multicast group whose program stamps arrivals; `None` for the probe's program, which does not.
-fn stamped_group(spec: &EngineSpec, local: &Local) -> Option<FeedGroup> {
-    let IpAddr::V4(address) = local.ip else { return None };
-    let is_own = spec.xsk_map.is_none();
-    let is_stamped = spec.stamps == Stamps::Software && address.is_multicast() && is_own;
-    is_stamped.then_some(FeedGroup { address, port: local.port, source: None })
-}
-
-fn load_filter(spec: &EngineSpec, local: &Local) -> Result<SocketFilter, IoError> {
-    if let Some(group) = stamped_group(spec, local) {
-        return Ok(SocketFilter::for_feed(&[group], local.queues.max(1))?);
-    }
-    Ok(SocketFilter::for_probe(&ProbeFilterSpec {
-        addresses: local.destinations(),
-        udp_port: local.port,
-        arp_icmp: false,
-        vlan_tag: spec.vlan_tag,
-        frags: spec.multi_buffer,
-        queues: local.queues.max(1),
-    })?)
-}
-
 fn attach_passing(spec: &EngineSpec, local: &Local) -> Result<PassProgram, IoError> {
     let mut program = PassProgram::load(spec.multi_buffer)?;
     program.attach(local.ifindex, spec.xdp_mode)?;
     Ok(program)
-}
-
-/// Takes the stamp that an XDP program wrote in front of a frame, CLOCK_REALTIME nanoseconds; `None` if it
-/// wrote none. The stamp is cleared, so that a later frame in its place cannot pass it off as its own.
-pub(crate) fn take_stamp(front: &mut [u8], tai_offset_ns: i64) -> Option<u64> {
-    let stamp = front.first_chunk_mut::<FEED_STAMP_BYTES>()?;
-    let tai_ns = u64::from_ne_bytes(std::mem::take(stamp));
-    (tai_ns > 0).then(|| tai_ns.saturating_add_signed(-tai_offset_ns))
 }
 
 /// Waits for the link of an interface whose driver resets it for an XDP program or a zero-copy socket:
@@ -318,17 +286,7 @@ impl Engine for XdpEngine {
 
     fn rx_take(&mut self, each: &mut impl FnMut(Arrival<'_>)) -> Result<usize, IoError> {
         self.wait()?;
-        let front_bytes = if self.tai_offset_ns.is_some() { FEED_STAMP_BYTES } else { 0 };
-        let taken =
-            self.socket.rx_take_from(front_bytes as u32, self.batch, |bytes, frame_bytes| {
-                let (front, frame) = bytes.split_at_mut(front_bytes);
-                let stamp_ns =
-                    self.tai_offset_ns.and_then(|offset_ns| take_stamp(front, offset_ns));
-                if let Ok(mut received) = Received::parse(frame, frame_bytes) {
-                    each(frames::arrival(&mut received, stamp_ns));
-                }
-                Then::Release
-            });
+        let taken = self.stamps.take(&mut self.socket, self.batch, each);
         if taken > 0 {
             self.arrived();
             self.socket.rx_post();

@@ -70,6 +70,7 @@ pub fn engines() -> Vec<(&'static str, EngineSpec)> {
         ("xdp skb, spin, batch 64", xdp(Skb, Spin, 64)),
         ("xdp native", xdp(Native, Block, 1)),
         ("xdp native, spin, batch 64", xdp(Native, Spin, 64)),
+        ("xdp native, stamped", EngineSpec { stamps: Stamps::Software, ..xdp(Native, Block, 1) }),
         (
             "xdp native, need-wakeup, batch 64",
             EngineSpec { need_wakeup: true, copying: Copying::Copy, ..xdp(Native, Block, 64) },

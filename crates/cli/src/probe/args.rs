@@ -96,7 +96,7 @@ pub(crate) struct EngineArgs {
     /// Receive buffer of a UDP socket in bytes
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     pub(crate) rcvbuf: Option<usize>,
-    /// Receive time stamps of sockets: add the segment kernel→app (--packet: software only)
+    /// Receive time stamps: add the segment kernel→app (--packet: software only; hardware under bypass needs native)
     #[arg(long, value_enum)]
     pub(crate) stamps: Option<Stamps>,
     /// CPU to run on

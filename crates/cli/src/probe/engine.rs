@@ -24,6 +24,7 @@ pub(super) fn spec(args: &EngineArgs, payload_bytes: usize) -> Result<EngineSpec
         spec.kind = EngineKind::Packet;
     }
     let (is_xdp, is_udp) = (spec.kind == EngineKind::Xdp, spec.kind == EngineKind::Udp);
+    let by_hardware = args.stamps == Some(Stamps::Hardware);
     let needs_bypass = "needs bypass in --arm";
     let needs_sockets = "needs UDP sockets: no --packet, and no bypass in --arm";
     for (is_misplaced, option, needs) in [
@@ -32,8 +33,21 @@ pub(super) fn spec(args: &EngineArgs, payload_bytes: usize) -> Result<EngineSpec
         (!is_xdp && args.ring_entries.is_some(), "--ring-entries", needs_bypass),
         (!is_xdp && args.queues > 1, "--queues", needs_bypass),
         (!is_udp && args.rcvbuf.is_some(), "--rcvbuf", needs_sockets),
-        (!is_udp && args.stamps == Some(Stamps::Hardware), "--stamps hardware", needs_sockets),
-        (is_xdp && args.stamps.is_some(), "--stamps", "needs an --arm without bypass"),
+        (
+            args.packet && by_hardware,
+            "--stamps hardware",
+            "needs UDP sockets or AF_XDP: no --packet",
+        ),
+        (
+            is_xdp && by_hardware && !args.arm.has(Switch::Native),
+            "--stamps hardware",
+            "needs native in --arm: a driver tells its stamps to programs in the driver",
+        ),
+        (
+            args.xsk_map.is_some() && args.stamps.is_some(),
+            "--stamps",
+            "needs the XDP program of Wirepath: no --xsk-map",
+        ),
         (
             args.require_zero_copy && !args.arm.has(Switch::ZeroCopy),
             "--require-zero-copy",

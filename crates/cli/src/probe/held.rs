@@ -24,6 +24,9 @@ impl HeldInterface {
     pub(super) fn hold(args: &EngineArgs, local: &Local) -> Result<Self, Failure> {
         let stamps = args.stamps.unwrap_or(Stamps::Off);
         let stamping = receive_stamps::hold(stamps, local.ifindex, &local.ifname)?;
+        if stamps == Stamps::Hardware && args.arm.has(Switch::Bypass) {
+            driver_tells_stamps(local)?;
+        }
         let suspension = args.arm.has(Switch::IrqSuspend).then(|| suspend(local)).transpose()?;
         let polls = args.arm.has(Switch::BusyPoll) && args.arm.has(Switch::Bypass);
         Ok(HeldInterface {
@@ -38,6 +41,19 @@ impl HeldInterface {
         let missed = self.suspension.as_ref().and_then(|held| not_suspended(m, held));
         m.not_effective.extend(missed);
     }
+}
+
+/// Errors: the driver has receive stamps, but not for XDP programs.
+fn driver_tells_stamps(local: &Local) -> Result<(), Failure> {
+    let hints = host::net::xdp_hints(local.ifindex)?;
+    if hints.rx_stamp {
+        return Ok(());
+    }
+    Err(Failure::Unsupported(format!(
+        "the driver of {} tells its receive stamps to sockets alone (netdev xdp-rx-metadata-features: \
+         {hints}); use --stamps software, or an --arm without bypass",
+        local.ifname
+    )))
 }
 
 fn suspend(local: &Local) -> Result<IrqSuspend, Failure> {

@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use xdp::MetadataKey;
 
 use super::XdpMode;
 use super::error::BpfError;
@@ -21,7 +22,7 @@ mod probe {
 
 /// Most destination addresses of a [`ProbeFilterSpec`].
 ///
-/// Source: ADDRESSES_MAX, bpf/probe.bpf.c.
+/// Source: ADDRESSES_MAX, bpf/probe.h.
 pub const PROBE_ADDRESSES_MAX: usize = 16;
 
 /// Frames that the probe's [`SocketFilter`] redirects to the sockets.
@@ -44,11 +45,29 @@ pub struct ProbeFilterSpec<'a> {
     pub queues: u32,
 }
 
+/// Metadata that the probe's [`SocketFilter`] writes in front of frames.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FrameMetadata {
+    /// A stamp of the kernel's clock, CLOCK_TAI (Linux 6.1).
+    Stamp(MetadataKey),
+    /// What the driver of this interface offers (Linux 6.3); the program runs there alone, in native mode.
+    Hints(MetadataKey, u32),
+}
+
 /// Form in which the programs compare addresses: IPv4 as ::ffff:a.b.c.d.
 pub fn mapped_address(ip: IpAddr) -> Ipv6Addr {
     match ip {
         IpAddr::V4(ip) => ip.to_ipv6_mapped(),
         IpAddr::V6(ip) => ip,
+    }
+}
+
+impl FrameMetadata {
+    /// Key that the program writes.
+    pub fn key(self) -> MetadataKey {
+        match self {
+            FrameMetadata::Stamp(key) | FrameMetadata::Hints(key, _) => key,
+        }
     }
 }
 
@@ -86,6 +105,17 @@ impl SocketFilter {
     /// [`BpfError::Permission`] without CAP_BPF and CAP_NET_ADMIN,
     /// [`BpfError::Invalid`] for no queues or addresses, [`BpfError::Load`] otherwise.
     pub fn for_probe(spec: &ProbeFilterSpec<'_>) -> Result<Self, BpfError> {
+        SocketFilter::for_probe_with(spec, None)
+    }
+
+    /// As [`Self::for_probe`], with metadata in front of each frame.
+    ///
+    /// # Errors
+    /// As of [`Self::for_probe`]; [`BpfError::Load`] before the kernel that has the metadata, too.
+    pub fn for_probe_with(
+        spec: &ProbeFilterSpec<'_>,
+        metadata: Option<FrameMetadata>,
+    ) -> Result<Self, BpfError> {
         let count = spec.addresses.len();
         if count == 0 || count > PROBE_ADDRESSES_MAX {
             let what = format!(
@@ -108,9 +138,17 @@ impl SocketFilter {
             arp_icmp: spec.arp_icmp.into(),
             vlan_tag: spec.vlan_tag.unwrap_or(0),
             reserved: 0,
+            metadata_key: metadata.map_or(0, |metadata| metadata.key().word()),
         };
-        let opened = Opened::open("probe", embedded!("probe"))?.config(&config)?.frags(spec.frags);
-        Self::load(opened, spec.queues)
+        let Some(FrameMetadata::Hints(_, ifindex)) = metadata else {
+            let opened =
+                Opened::open("probe", embedded!("probe"))?.config(&config)?.frags(spec.frags);
+            return Self::load(opened, spec.queues);
+        };
+        // The same struct, in another object.
+        let opened = Opened::open("probe_hinted", embedded!("probe_hinted"))?.config(&config)?;
+        let opened = opened.needs_kernel("Linux 6.3 or newer (metadata of XDP frames)");
+        Self::load(opened.frags(spec.frags).bound_to(ifindex), spec.queues)
     }
 
     /// Loads a program that takes all frames; nothing is attached yet.

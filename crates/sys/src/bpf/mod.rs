@@ -46,7 +46,7 @@ pub use drop::{DelayCounts, DropCounter, DropCounts, DropSpec, HEAD_BYTES_MAX, H
 pub use error::BpfError;
 pub use faults::{Fault, FaultCounts, FaultFilter, FaultSpec};
 pub use filter::{
-    FEED_GROUPS_MAX, FEED_STAMP_BYTES, FeedGroup, FilterCounts, PROBE_ADDRESSES_MAX,
+    FEED_GROUPS_MAX, FEED_STAMP_BYTES, FeedGroup, FilterCounts, FrameMetadata, PROBE_ADDRESSES_MAX,
     ProbeFilterSpec, SocketFilter, mapped_address,
 };
 pub use generator::{Flows, Generator, GeneratorCounts, GeneratorMarks, LENGTHS_MAX};

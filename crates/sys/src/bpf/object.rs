@@ -145,6 +145,18 @@ impl Opened {
         self
     }
 
+    /// Binds all programs to an interface of the calling thread's network namespace, whose driver then answers
+    /// them (`bpf_xdp_metadata_…`).
+    #[must_use]
+    pub(super) fn bound_to(mut self, ifindex: u32) -> Self {
+        let frags = if self.has_frags { libbpf_sys::BPF_F_XDP_HAS_FRAGS } else { 0 };
+        for mut program in self.object.progs_mut() {
+            program.set_flags(frags | libbpf_sys::BPF_F_XDP_DEV_BOUND_ONLY);
+            program.set_ifindex(ifindex);
+        }
+        self
+    }
+
     /// As [`Self::frags`], for some programs.
     #[must_use]
     pub fn xdp_frags(mut self, programs: &[&str], frags: bool) -> Self {

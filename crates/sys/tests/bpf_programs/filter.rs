@@ -4,7 +4,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use wirepath_sys::bpf::{BpfError, FilterCounts, ProbeFilterSpec, SocketFilter, XdpMode};
+use wirepath_sys::bpf::{
+    BpfError, FilterCounts, FrameMetadata, ProbeFilterSpec, SocketFilter, XdpMode,
+};
 use xdp::{Bind, Copying, Frames, Socket, Then};
 
 use crate::lab::{
@@ -278,6 +280,46 @@ fn frames_of_a_vlan_are_taken_as_they_are_and_those_without_a_tag_with_its_tag()
             tagged([0x60, 5], &plain[1]),
         ];
         assert_eq!(take(&mut socket, 4), expected);
+    }
+}
+
+#[test]
+fn metadata_comes_with_frames_of_the_probe_and_their_vlan() {
+    if !can_run() {
+        return;
+    }
+    let pair = Pair::new();
+    let (near_index, far_index) = (pair.near_index, pair.far_index);
+    let key = xdp::MetadataKey::random().expect("random numbers");
+    for metadata in [FrameMetadata::Stamp(key), FrameMetadata::Hints(key, far_index)] {
+        let spec = ProbeFilterSpec { vlan_tag: Some(0x6005), ..spec() };
+        let (mut filter, mut socket) = open(&pair, spec, XdpMode::Native);
+        filter.detach();
+        let filter = pair.far.run(move || {
+            let mut filter = SocketFilter::for_probe_with(&spec, Some(metadata)).expect("load");
+            filter.attach(far_index, XdpMode::Native).expect("attach");
+            filter
+        });
+        filter.insert_socket(0, socket.as_fd()).expect("insert");
+        let frame = udp_frame(PORT, b"x", Shape::default());
+        let other = udp_frame(PORT + 1, b"x", Shape::default());
+        // The program puts the tag in: the metadata moves with the frame's first byte.
+        let tagged = [&frame[..12], &[0x81, 0, 0x60, 5], &frame[12..]].concat();
+        let sent = [other, frame];
+        pair.near.run(move || sent.iter().for_each(|frame| send_frame(near_index, frame)));
+        let mut taken = Vec::new();
+        wait_until(|| {
+            socket.rx_take_with_metadata(key, 64, |found, bytes, _| {
+                taken.push((found, bytes.to_vec()));
+                Then::Release
+            });
+            !taken.is_empty()
+        });
+        let (found, bytes) = taken.remove(0);
+        let found = found.expect("the program writes it");
+        let is_stamp = metadata == FrameMetadata::Stamp(key);
+        assert_eq!((found.stamp_ns.is_some(), found.hash.is_some()), (is_stamp, !is_stamp));
+        assert_eq!((bytes, taken.len()), (tagged, 0));
     }
 }
 
