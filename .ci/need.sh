@@ -65,6 +65,19 @@ need_nats_server() {
         echo "Cannot build nats-server: tests of a fleet over servers will be skipped." >&2
 }
 
+BENCHSTAT=v0.0.0-20260908200009-22c9c6c9d4da
+
+# Builds benchstat, which reads `report --format benchfmt`, into target/tools, once.
+need_benchstat() {
+    local tools
+    tools=$PWD/target/tools
+    [ ! -x "$tools/benchstat" ] || return 0
+    command -v go >/dev/null || need_packages golang-go
+    echo "Building benchstat" >&2
+    GOTOOLCHAIN=auto GOBIN=$tools go install "golang.org/x/perf/cmd/benchstat@$BENCHSTAT" ||
+        echo "Cannot build benchstat: tests of the Go benchmark format will be skipped." >&2
+}
+
 # Installs the Python packages that read what the program writes into target/tools, once: Perfetto's schema, and
 # HdrHistogram for Python. Perfetto's trace_processor is not among them: it is downloaded when first used, which no test does.
 need_python_readers() {

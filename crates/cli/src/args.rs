@@ -127,6 +127,14 @@ Example:
   wirepath report last --format markdown
   wirepath report --path probe --html probe.html")]
     Report(crate::report_cmd::ReportArgs),
+    /// Make a static site of what each switch and knob is worth by driver, kernel and machine, from shared results
+    #[command(after_help = "\
+Example:
+  wirepath history export last --share --out mine.json
+  wirepath atlas --check mine.json
+  wirepath atlas results/ --out site/")]
+    #[cfg(feature = "fleet")]
+    Atlas(crate::atlas::AtlasArgs),
     /// Show the history as pages in a browser, on this host alone
     #[command(after_help = "\
 Example:

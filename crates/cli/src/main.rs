@@ -2,6 +2,8 @@
 
 mod answer;
 mod args;
+#[cfg(feature = "fleet")]
+mod atlas;
 mod command;
 mod compare;
 mod doctor;
@@ -74,6 +76,8 @@ fn run(context: &Context, command: &Command) -> Result<(), Failure> {
         Command::Answer(args) => answer::run(context, args),
         Command::Explain(args) => explain::run(context, args),
         Command::History { command } => history::run(context, command.as_ref()),
+        #[cfg(feature = "fleet")]
+        Command::Atlas(args) => atlas::run(context, args),
         Command::Report(args) => report_cmd::run(context, args),
         Command::Serve(args) => serve::run(context, args),
         Command::Schema { command } => schema::run(command),

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use house::console;
 use house::context::Context;
+use model::Better;
 use remote::Failure;
 use report::formats;
 use report::live::LiveProof;
@@ -52,7 +53,13 @@ pub(crate) enum Format {
     Junit,
     /// Bencher Metric Format
     Bencher,
-    /// Gauges of every arm
+    /// Go benchmark format, a line per trial, for benchstat
+    Benchfmt,
+    /// github-action-benchmark's customSmallerIsBetter
+    GithubActionBenchmark,
+    /// github-action-benchmark's customBiggerIsBetter
+    GithubActionBenchmarkBigger,
+    /// Gauges of every arm in base units
     Openmetrics,
     /// Histogram log of HdrHistogram, with a line per trial
     Hlog,
@@ -101,8 +108,26 @@ fn formatted(stored: Stored, format: Format) -> Result<String, Failure> {
         Format::Bencher => formats::to_bencher,
         Format::Openmetrics => formats::to_openmetrics,
         Format::Hlog => return hlog(&stored),
+        Format::Benchfmt => return Ok(formats::to_benchfmt(&results::outcome_of(stored))),
+        Format::GithubActionBenchmark => return Ok(action_benchmark(stored, Better::Lower)),
+        Format::GithubActionBenchmarkBigger => return Ok(action_benchmark(stored, Better::Higher)),
     };
     Ok(print(&Page::from_outcome(&results::outcome_of(stored))))
+}
+
+/// Metrics for which one direction is the better one; says how many are in the file of the other one.
+fn action_benchmark(stored: Stored, better: Better) -> String {
+    let outcome = results::outcome_of(stored);
+    let left_out = formats::action_benchmark_left_out(&outcome, better);
+    if left_out > 0 {
+        let (which, other) = match better {
+            Better::Lower => ("higher", "github-action-benchmark-bigger"),
+            Better::Higher => ("lower", "github-action-benchmark"),
+        };
+        let count = console::count(left_out, "metric");
+        console::say(&format!("{count} for which {which} is better: --format {other}"));
+    }
+    formats::to_action_benchmark(&outcome, better)
 }
 
 fn hlog(stored: &Stored) -> Result<String, Failure> {

@@ -9,6 +9,8 @@ use crate::{explain, fleet, history, houses, load, paths_list, probe, proven, se
 
 /// One line a command.
 const DOCUMENTS: &[NamedSchema] = &[
+    #[cfg(feature = "fleet")]
+    ("atlas", written::<crate::atlas::AtlasDocument>),
     ("doctor", written::<DoctorDocument<'_>>),
     ("explain", written::<explain::ExplainDocument>),
     ("fleet mesh", written::<fleet::mesh::MeshDocument>),

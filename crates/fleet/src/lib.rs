@@ -17,3 +17,5 @@ mod packed;
 #[cfg(feature = "servers")]
 pub mod postgres;
 pub mod rollout;
+#[cfg(feature = "servers")]
+pub mod signed_file;

@@ -17,10 +17,13 @@ pub const MESSAGE_MAX: usize = 256 * 1024;
 const TEXT_MAX: u64 = 8 * 1024 * 1024;
 
 #[derive(Serialize, Deserialize)]
-struct Envelope {
-    v: u32,
-    body: String,
-    sig: String,
+pub(crate) struct Envelope {
+    pub(crate) v: u32,
+    pub(crate) body: String,
+    pub(crate) sig: String,
+    /// Public key of the signer, where the reader does not know it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) key: Option<String>,
 }
 
 /// A message of one kind.
@@ -66,7 +69,8 @@ pub fn seal<T: EnvelopeMessage>(keys: &Keyring, message: &T) -> Result<Vec<u8>, 
     let text = serde_json::to_vec(message).map_err(|e| e.to_string())?;
     let body = deflate(&text);
     let sig = keys.sign(&signed::<T>(&body))?;
-    let envelope = Envelope { v: VERSION, body: BASE64.encode(&body), sig: BASE64.encode(sig) };
+    let (body, sig) = (BASE64.encode(&body), BASE64.encode(sig));
+    let envelope = Envelope { v: VERSION, body, sig, key: None };
     let sealed = serde_json::to_vec(&envelope).map_err(|e| e.to_string())?;
     match sealed.len() {
         0..=MESSAGE_MAX => Ok(sealed),
@@ -100,7 +104,7 @@ pub fn open<T: EnvelopeMessage>(keys: &Keyring, host: &str, bytes: &[u8]) -> Res
     }
 }
 
-fn decoded(text: &str) -> Result<Vec<u8>, String> {
+pub(crate) fn decoded(text: &str) -> Result<Vec<u8>, String> {
     BASE64.decode(text).map_err(|e| format!("it is not a valid message: {e}"))
 }
 

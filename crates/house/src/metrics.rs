@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use remote::Failure;
+use report::metrics::{Exposition, Metrics};
 use sys::thread::{Started, start};
 
 use crate::http::{HttpAnswer, Server};
@@ -36,29 +37,38 @@ impl MetricsServer {
         self.0.address()
     }
 
-    /// Serves until `done`; `text` makes the page for each request.
-    pub fn serve(&self, done: &AtomicBool, text: impl Fn() -> String + Send + Sync + 'static) {
+    /// Serves until `done`, in the format that each client prefers; `read` returns the metrics for each request.
+    pub fn serve(&self, done: &AtomicBool, read: impl Fn() -> Metrics + Send + Sync + 'static) {
         self.0.serve(
             || done.load(Ordering::Relaxed),
             privileges::confine_pages,
             move |request| match request.path.as_str() {
-                "/metrics" => HttpAnswer::new(report::metrics::CONTENT_TYPE, text().into_bytes()),
+                "/metrics" => {
+                    let exposition = Exposition::negotiate(&request.accept);
+                    HttpAnswer::new(exposition.content_type(), read().write(exposition))
+                }
                 _ => HttpAnswer::not_found("only /metrics\n"),
             },
         );
     }
 }
 
-/// The text that is served, replaced whenever there is news.
-#[derive(Clone, Default)]
-pub struct Shown(Arc<Mutex<String>>);
+/// The metrics that are served, replaced whenever there is news.
+#[derive(Clone)]
+pub struct Shown(Arc<Mutex<Metrics>>);
+
+impl Default for Shown {
+    fn default() -> Self {
+        Shown(Arc::new(Mutex::new(Metrics::new("wirepath"))))
+    }
+}
 
 impl Shown {
-    pub fn replace(&self, text: String) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = text;
+    pub fn replace(&self, metrics: Metrics) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = metrics;
     }
 
-    fn text(&self) -> String {
+    fn read(&self) -> Metrics {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
@@ -83,7 +93,7 @@ pub fn serving<T>(
         let serve = metrics.map(|metrics| {
             let (done, shown) = (&done, shown.clone());
             start(scope, "metrics", move || {
-                privileges::drop_all().map(|()| metrics.serve(done, move || shown.text()))
+                privileges::drop_all().map(|()| metrics.serve(done, move || shown.read()))
             })
         });
         if let Some(why) = serve.as_ref().and_then(Started::refused) {

@@ -51,7 +51,7 @@ fn idle_nice(enabled: &str, stat: &str) -> Option<String> {
     })
 }
 
-/// An interface of the calling thread's namespace in words, such as `eth1 (ixgbe, 8 queues, MTU 1500)`.
+/// An interface of the calling thread's namespace in words, such as `eth1 (ixgbe, firmware 0x80000d95, 8 queues, MTU 1500)`.
 ///
 /// - `driver`: `None` if it is not known.
 pub fn describe_nic(ifindex: u32, driver: Option<&str>) -> Result<String, NetError> {
@@ -60,7 +60,12 @@ pub fn describe_nic(ifindex: u32, driver: Option<&str>) -> Result<String, NetErr
     let queues = channels.unwrap_or(link.rx_queue_count).max(1);
     let queues = if queues == 1 { "1 queue".to_owned() } else { format!("{queues} queues") };
     let driver = driver.map_or(String::new(), |driver| format!("{driver}, "));
-    Ok(format!("{} ({driver}{queues}, MTU {})", link.name, link.mtu_bytes))
+    let firmware = sys::ethtool::firmware(ifindex).map_or(String::new(), |version| {
+        // A comma and a parenthesis part the facts of this text.
+        let version = printable(&version, FIRMWARE_LEN_MAX).replace([',', '(', ')'], " ");
+        format!("firmware {}, ", version.trim())
+    });
+    Ok(format!("{} ({driver}{firmware}{queues}, MTU {})", link.name, link.mtu_bytes))
 }
 
 /// Identifies the running kernel: equal for ends on one machine, and different after each boot. `None` if it
@@ -72,6 +77,8 @@ pub fn boot_id() -> Option<String> {
     Some(text.trim().to_owned())
 }
 
+/// Longest version of an interface's firmware, letters.
+const FIRMWARE_LEN_MAX: usize = 32;
 /// Longest text of a far machine's description, letters.
 const FACT_LEN_MAX: usize = 200;
 const NOTE_COUNT_MAX: usize = 20;

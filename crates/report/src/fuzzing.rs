@@ -29,6 +29,17 @@ pub fn result(bytes: &[u8]) {
     }
 }
 
+/// A document of another tool is refused, or gives an outcome like any other.
+pub fn foreign(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let Ok(Some(outcome)) = crate::foreign::from_json(text, "2026-12-01T12:00:00Z") else { return };
+    assert!(outcome.arms.iter().all(|arm| arm.metrics.values().all(|of| of.verdict.is_none())));
+    let names: std::collections::BTreeSet<&str> =
+        outcome.arms.iter().map(|arm| arm.name.as_str()).collect();
+    assert_eq!(names.len(), outcome.arms.len(), "names of arms are unique");
+    result(json::to_json(&outcome).as_bytes());
+}
+
 /// A row of the store and a histogram behind its line are refused, or give figures and are written as they
 /// were read.
 pub fn stored_row(bytes: &[u8]) {
@@ -55,6 +66,11 @@ mod tests {
     #[test]
     fn corpus_of_stored_rows_holds() {
         testkit::corpus::replay("stored_row", super::stored_row);
+    }
+
+    #[test]
+    fn corpus_of_documents_of_other_tools_holds() {
+        testkit::corpus::replay("foreign_result", super::foreign);
     }
 
     #[test]

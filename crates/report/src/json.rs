@@ -119,6 +119,15 @@ fn check_schema(found: Option<u64>) -> Result<(), JsonError> {
 }
 
 fn checked(outcome: Outcome) -> Result<Outcome, JsonError> {
+    check(&outcome)?;
+    Ok(outcome)
+}
+
+/// Checks an outcome that is part of another document.
+///
+/// Errors: it is of another version, or too large.
+pub(crate) fn check(outcome: &Outcome) -> Result<(), JsonError> {
+    check_schema(Some(outcome.schema.into()))?;
     let count = outcome.arms.len();
-    if count <= ARMS_MAX { Ok(outcome) } else { Err(JsonError::TooManyArms { count }) }
+    if count <= ARMS_MAX { Ok(()) } else { Err(JsonError::TooManyArms { count }) }
 }

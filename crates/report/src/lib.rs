@@ -1,12 +1,14 @@
-//! Results for people and programs: text, JSON, CSV, HTML, metrics, and the store.
+//! Results for people and programs: text, JSON, CSV, HTML, metrics, and the store; results of other tools.
 //!
 //! [`page`] computes what is shown of a [`model::Outcome`]; `text` and `html` lay it out. Nothing here
 //! writes to a terminal or file, except the store.
 
 pub mod answer;
+pub mod atlas;
 pub mod csv;
 pub mod export;
 pub mod forecast;
+pub mod foreign;
 pub mod formats;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;

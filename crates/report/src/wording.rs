@@ -104,9 +104,14 @@ pub(crate) fn capitalised(text: &str) -> String {
 }
 
 /// Path and load in one line: `probe, ping, 64 bytes`.
-pub(crate) fn subject(path: &str, load: &BTreeMap<String, String>) -> String {
-    let mut parts = vec![path.to_string()];
-    parts.extend(load.get("kind").cloned());
+pub(crate) fn subject(path: &str, of: &BTreeMap<String, String>) -> String {
+    let load = load(of);
+    if load.is_empty() { path.to_owned() } else { format!("{path}, {load}") }
+}
+
+/// A load in one line: `ping, 64 bytes`; empty without parameters that are part of the question.
+pub(crate) fn load(load: &BTreeMap<String, String>) -> String {
+    let mut parts: Vec<String> = load.get("kind").cloned().into_iter().collect();
     let left_out = [
         "kind",
         "arms",

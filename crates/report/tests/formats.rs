@@ -11,10 +11,11 @@ use std::time::{Duration, SystemTime};
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::Deserializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
-use model::{Measurement, Outcome, Verdict, latency_histogram};
+use model::{ArmKind, Better, Measurement, Outcome, Verdict, latency_histogram};
 use serde_json::{Value, json};
 use wirepath_report::formats::{
-    HlogError, to_bencher, to_github, to_hlog, to_junit, to_markdown, to_openmetrics,
+    HlogError, action_benchmark_left_out, result_metrics, to_action_benchmark, to_bencher,
+    to_benchfmt, to_github, to_hlog, to_junit, to_markdown, to_openmetrics,
 };
 use wirepath_report::page::Page;
 use wirepath_report::store::TrialRecord;
@@ -106,13 +107,145 @@ print(json.dumps({'suites': len(suites), 'names': [c.get('name') for c in cases]
 }
 
 #[test]
-fn openmetrics_is_read_by_promtool() {
+fn text_format_is_read_by_promtool() {
+    if testkit::is_installed("promtool") {
+        for page in pages() {
+            piped("promtool", &["check", "metrics"], &result_metrics(&page).text());
+        }
+    }
+}
+
+/// Text of OpenMetrics with a time beside each sample, which a block needs.
+fn stamped(text: &str) -> String {
+    let lines = text.lines().map(|line| {
+        if line.starts_with('#') { format!("{line}\n") } else { format!("{line} 1800000000\n") }
+    });
+    lines.collect()
+}
+
+#[test]
+fn openmetrics_is_read_by_prometheus_own_strict_parser() {
     let texts = pages().map(|page| to_openmetrics(&page));
     for text in &texts {
         assert!(text.ends_with("\n# EOF\n") && text.matches("# EOF").count() == 1, "{text}");
     }
-    if testkit::is_installed("promtool") {
-        texts.iter().for_each(|text| drop(piped("promtool", &["check", "metrics"], text)));
+    if !testkit::is_installed("promtool") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let read = |text: &str, name: &str| {
+        let (file, blocks) = (folder.path().join(name), folder.path().join(format!("{name}.db")));
+        std::fs::write(&file, stamped(text)).unwrap();
+        let made = Command::new("promtool")
+            .args(["tsdb", "create-blocks-from", "openmetrics"])
+            .args([&file, &blocks])
+            .output()
+            .expect("it starts");
+        let said = String::from_utf8_lossy(&made.stderr).into_owned();
+        // A dump reads the log of a server too, which a folder of blocks lacks.
+        let _ = std::fs::create_dir_all(blocks.join("wal"));
+        let dump = Command::new("promtool").args(["tsdb", "dump"]).arg(&blocks).output();
+        let dump = dump.expect("it starts");
+        (made.status.success(), said, String::from_utf8_lossy(&dump.stdout).into_owned())
+    };
+    for (place, text) in texts.iter().enumerate() {
+        let (is_read, said, dump) = read(text, &format!("t{place}"));
+        assert!(is_read, "{said}\n{text}");
+        let samples = text.lines().filter(|line| !line.starts_with('#')).count();
+        assert_eq!(dump.lines().count(), samples, "{dump}\n{text}");
+    }
+    // A parser that reads all would show nothing: a unit that the name does not end in, and no end.
+    let wrong = texts[0]
+        .replace("# UNIT wirepath_result_ratio ratio", "# UNIT wirepath_result_ratio bytes");
+    assert_ne!(wrong, texts[0]);
+    let endless = texts[0].replace("# EOF\n", "");
+    for (name, text) in [("unit", &wrong), ("end", &endless)] {
+        assert!(!read(text, name).0, "{name}");
+    }
+}
+
+#[test]
+fn openmetrics_has_seconds_and_ratios_and_parts_path_from_load() {
+    let page = Page::from_outcome(&common::ping());
+    let text = to_openmetrics(&page);
+    let row = &page.metrics[0].rows[0];
+    let seconds = row.figures.median.unwrap() * 1e-9;
+    let sample = format!(
+        "wirepath_result_median_seconds{{path=\"probe\",load=\"{}\",arm=\"baseline\",metric=\"rtt_ns_p50\"}} {seconds}\n",
+        page.load_name
+    );
+    assert!(text.contains(&sample) && page.load_name.starts_with("ping"), "{sample}\n{text}");
+    for line in [
+        "# TYPE wirepath_result info\n",
+        "# UNIT wirepath_result_median_seconds seconds\n",
+        "# UNIT wirepath_result_low_ratio ratio\n",
+    ] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+    assert!(!text.contains("unit=\"ns\""), "{text}");
+}
+
+#[test]
+fn every_trial_is_read_by_benchstat_with_its_direction() {
+    let benchstat = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/benchstat");
+    if !benchstat.is_file() {
+        return testkit::skip("benchstat", "not installed; ./test builds it");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    for (place, outcome) in outcomes().iter().enumerate() {
+        let file = folder.path().join(place.to_string());
+        std::fs::write(&file, to_benchfmt(outcome)).unwrap();
+        let options = ["-format", "csv", "-col", "/arm", "-filter", "*"];
+        let read = Command::new(&benchstat).args(options).arg(&file).output().expect("it starts");
+        let said = String::from_utf8_lossy(&read.stderr);
+        assert!(read.status.success() && !said.contains("missing"), "{said}");
+        let table = String::from_utf8(read.stdout).unwrap();
+        let wanted = outcome.arms.iter().flat_map(|arm| &arm.metrics);
+        let units: std::collections::BTreeSet<&String> = wanted
+            .filter(|(_, of)| of.median.is_some() && of.trials.iter().flatten().next().is_some())
+            .map(|(name, _)| name)
+            .collect();
+        // Each unit has a table of its own.
+        assert_eq!(table.matches(",CI").count() > 0, !units.is_empty(), "{table}");
+    }
+    let outcome = common::ping();
+    let file = folder.path().join("0");
+    let read =
+        Command::new(&benchstat).args(["-format", "csv", "-col", "/arm"]).arg(&file).output();
+    let table = String::from_utf8(read.unwrap().stdout).unwrap();
+    let mut rows = table.lines().skip_while(|line| !line.starts_with(",rtt-p50-sec"));
+    let _units = rows.next().expect("a table of rtt-p50-sec");
+    let row = rows.next().expect("a row").split(',').nth(1).unwrap().parse::<f64>();
+    let trials = &outcome.arms[0].metrics["rtt_ns_p50"].trials;
+    let values: Vec<f64> = trials.iter().flatten().copied().collect();
+    let median = model::statistics::median(&values).unwrap() * 1e-9;
+    assert!((row.clone().unwrap() / median - 1.0).abs() < 1e-6, "{row:?} {median}\n{table}");
+}
+
+#[test]
+fn benchmark_action_gets_each_direction_by_itself() {
+    for (outcome, has_higher) in [(common::ping(), false), (common::flood(), true)] {
+        let read = |better| -> Vec<Value> {
+            serde_json::from_str(&to_action_benchmark(&outcome, better)).unwrap()
+        };
+        let (lower, higher) = (read(Better::Lower), read(Better::Higher));
+        assert_eq!(!higher.is_empty(), has_higher);
+        assert_eq!(action_benchmark_left_out(&outcome, Better::Lower) > 0, has_higher);
+        let figures = |better: Better| -> usize {
+            let arms = outcome.arms.iter().filter(|arm| arm.kind != ArmKind::Control);
+            let metrics =
+                arms.flat_map(|arm| outcome.judged.iter().filter_map(|m| arm.metrics.get(m)));
+            metrics
+                .filter(|of| of.better == better)
+                .map(|of| usize::from(of.median.is_some()) + usize::from(of.ratio.is_some()))
+                .sum()
+        };
+        assert_eq!((lower.len(), higher.len()), (figures(Better::Lower), figures(Better::Higher)));
+        let mut names = std::collections::BTreeSet::new();
+        for entry in lower.iter().chain(&higher) {
+            assert!(entry["value"].is_number() && entry["unit"].is_string(), "{entry}");
+            assert!(names.insert(entry["name"].as_str().unwrap().to_owned()), "{entry}");
+        }
     }
 }
 

@@ -10,7 +10,8 @@ use serde_json::Value;
 use testkit::hostile;
 use wirepath_report::export::{Table, TrialsCsv, TrialsJson};
 use wirepath_report::formats::{
-    to_bencher, to_github, to_hlog, to_junit, to_markdown, to_openmetrics,
+    to_action_benchmark, to_bencher, to_benchfmt, to_github, to_hlog, to_junit, to_markdown,
+    to_openmetrics,
 };
 use wirepath_report::page::{
     Bar, BarChart, Page, Remark, SummaryAnswer, SummaryPage, SummaryTable,
@@ -53,6 +54,12 @@ fn forms() -> Vec<Form> {
         form("csv", csv::to_csv, table),
         form("csv of trials", |outcome| exported(outcome, true), table),
         form("openmetrics", |outcome| to_openmetrics(&Page::from_outcome(outcome)), openmetrics),
+        form("benchfmt", to_benchfmt, lines),
+        form(
+            "benchmark action",
+            |outcome| to_action_benchmark(outcome, model::Better::Lower),
+            shape,
+        ),
         form("bencher", |outcome| to_bencher(&Page::from_outcome(outcome)), shape),
         form("json", |outcome| text::visible_json(&json::to_json(outcome)).into_owned(), shape),
         form(

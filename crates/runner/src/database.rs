@@ -1,5 +1,6 @@
 //! The results database: opening it, reading outcomes from it and comparing them.
 
+use std::error::Error;
 use std::path::{Path, PathBuf};
 
 use model::{
@@ -7,6 +8,8 @@ use model::{
 };
 use remote::Failure;
 use report::store::{Filter, SqliteStore, Store, StoreError, Stored};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 
 use crate::header::stored_resolve;
 
@@ -145,10 +148,29 @@ const FILE_BYTES_MAX: u64 = 256 << 20;
 
 /// Reads outcomes from a file of documents. Errors name the file.
 pub fn read_documents(file: &Path) -> Result<Vec<Outcome>, Failure> {
-    let unreadable = |why: &str| Failure::Usage(format!("cannot read {}: {why}", file.display()));
-    let text =
-        host::user_file::read_text(file, FILE_BYTES_MAX).map_err(|e| unreadable(&e.to_string()))?;
-    report::json::all_from_json(&text).map_err(|e| unreadable(&host::text::chain(&e)))
+    let text = read_document_text(file)?;
+    report::json::all_from_json(&text).map_err(|error| unreadable(file, &error))
+}
+
+/// Reads outcomes from a file of documents, or from a JSON export of hyperfine or k6. Errors name the file.
+pub fn read_any_documents(file: &Path) -> Result<Vec<Outcome>, Failure> {
+    let text = read_document_text(file)?;
+    let modified = std::fs::metadata(file).and_then(|of| of.modified());
+    let modified = OffsetDateTime::from(modified.map_err(|error| unreadable(file, &error))?);
+    let modified = modified.format(&Rfc3339).map_err(|error| unreadable(file, &error))?;
+    match report::foreign::from_json(&text, &modified) {
+        Ok(Some(outcome)) => Ok(vec![outcome]),
+        Ok(None) => report::json::all_from_json(&text).map_err(|error| unreadable(file, &error)),
+        Err(error) => Err(unreadable(file, &error)),
+    }
+}
+
+fn read_document_text(file: &Path) -> Result<String, Failure> {
+    host::user_file::read_text(file, FILE_BYTES_MAX).map_err(|error| unreadable(file, &error))
+}
+
+fn unreadable(file: &Path, error: &dyn Error) -> Failure {
+    Failure::Usage(format!("cannot read {}: {}", file.display(), host::text::chain(error)))
 }
 
 /// Compares two series of runs. Errors: they are not comparable, which is a usage error.

@@ -25,7 +25,9 @@ mod series;
 pub use answering::answer_path;
 pub use arms::WHOLE_PLAN;
 pub use console::Console;
-pub use database::{Database, FindPath, compare, read_documents, store_failure};
+pub use database::{
+    Database, FindPath, compare, read_any_documents, read_documents, store_failure,
+};
 pub use driver::Planned;
 pub use external::{ExternalPath, external_names, external_program};
 pub use header::{experiment_id, resolve_text, stored_resolve};

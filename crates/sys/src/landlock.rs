@@ -2,91 +2,45 @@
 //!
 //! Source: kernel documentation, userspace-api/landlock.rst.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, OsStr};
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 
-/// LANDLOCK_ACCESS_FS_READ_FILE and READ_DIR.
-const READING: u64 = 1 << 2 | 1 << 3;
-/// All rights of the first version: to execute, read, write, make and remove.
-const ALL: u64 = (1 << 13) - 1;
-/// LANDLOCK_ACCESS_NET_BIND_TCP and CONNECT_TCP.
-const TCP: u64 = 1 << 0 | 1 << 1;
-/// First version that knows TCP (Linux 6.7).
-const TCP_VERSION: libc::c_long = 4;
-const ASK_VERSION: u32 = 1;
-const PATH_BENEATH: u32 = 1;
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, PathBeneath, PathFd, PathFdError, Ruleset, RulesetAttr,
+    RulesetCreatedAttr, RulesetStatus,
+};
 
-/// `struct landlock_ruleset_attr` of version 4; the first field alone is that of version 1.
-#[repr(C)]
-struct Ruleset {
-    files: u64,
-    net: u64,
-}
-
-/// `struct landlock_path_beneath_attr`.
-#[repr(C, packed)]
-struct PathBeneath {
-    allowed: u64,
-    parent: i32,
-}
+/// Rights on files that are taken, those of Linux 6.10: to execute, read, write, truncate, make and remove, and the requests
+/// of devices that are opened later. Older kernels take those that they know.
+const FILES: ABI = ABI::V5;
 
 /// Lets the calling thread, and those that it starts, open files only beneath `folders`, only to read, and
-/// connect no TCP socket. Open descriptors keep their use. Irrevocable; sets no_new_privs.
+/// neither bind nor connect a TCP socket. Open descriptors keep their use. Irrevocable; sets no_new_privs.
 ///
 /// Returns false if the kernel has no Landlock (before Linux 5.13, or not enabled). TCP needs Linux 6.7.
 pub fn read_only(folders: &[&CStr]) -> io::Result<bool> {
-    let Some(version) = version() else { return Ok(false) };
-    let has_tcp = version >= TCP_VERSION;
-    let wanted = Ruleset { files: ALL, net: if has_tcp { TCP } else { 0 } };
-    let size = if has_tcp { size_of::<Ruleset>() } else { size_of::<u64>() };
-    // SAFETY: `wanted` outlives the call, and `size` is no more than its size.
-    let fd =
-        unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, &raw const wanted, size, 0) };
-    let fd = checked(fd)? as i32;
-    // SAFETY: the call returned a new descriptor without another owner.
-    let rules = unsafe { OwnedFd::from_raw_fd(fd) };
+    // Best effort, the crate's default: rights that the kernel does not know are left out.
+    let mut rules = Ruleset::default()
+        .handle_access(AccessFs::from_all(FILES))
+        .and_then(|rules| rules.handle_access(AccessNet::BindTcp | AccessNet::ConnectTcp))
+        .and_then(Ruleset::create)
+        .map_err(io::Error::other)?;
     for folder in folders {
-        // SAFETY: a string with its zero byte, which outlives the call.
-        let opened = unsafe { libc::open(folder.as_ptr(), libc::O_PATH | libc::O_CLOEXEC) };
-        let opened = match checked(opened.into()) {
+        let opened = match PathFd::new(OsStr::from_bytes(folder.to_bytes())) {
             // Nothing to read.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            opened => opened? as i32,
+            Err(PathFdError::OpenCall { source, .. })
+                if source.kind() == io::ErrorKind::NotFound =>
+            {
+                continue;
+            }
+            opened => opened.map_err(io::Error::other)?,
         };
-        // SAFETY: open(2) returned a new descriptor without another owner.
-        let opened = unsafe { OwnedFd::from_raw_fd(opened) };
-        let rule = PathBeneath { allowed: READING, parent: opened.as_raw_fd() };
-        // SAFETY: `rule` outlives the call, which reads it.
-        let added = unsafe {
-            libc::syscall(
-                libc::SYS_landlock_add_rule,
-                rules.as_raw_fd(),
-                PATH_BENEATH,
-                &raw const rule,
-                0,
-            )
-        };
-        checked(added)?;
+        let rule = PathBeneath::new(opened, AccessFs::ReadFile | AccessFs::ReadDir);
+        rules = rules.add_rule(rule).map_err(io::Error::other)?;
     }
-    // SAFETY: no memory is involved.
-    checked(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }.into())?;
-    // SAFETY: no memory is involved; the descriptor is open.
-    checked(unsafe { libc::syscall(libc::SYS_landlock_restrict_self, rules.as_raw_fd(), 0) })?;
-    Ok(true)
-}
-
-/// Version of the kernel's Landlock; `None` if it has none.
-fn version() -> Option<libc::c_long> {
-    let no_rules = std::ptr::null::<Ruleset>();
-    // SAFETY: with this flag the call reads no memory.
-    let version =
-        unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, no_rules, 0_usize, ASK_VERSION) };
-    (version > 0).then_some(version)
-}
-
-fn checked(rc: libc::c_long) -> io::Result<libc::c_long> {
-    if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(rc) }
+    let status = rules.restrict_self().map_err(io::Error::other)?;
+    Ok(status.ruleset != RulesetStatus::NotEnforced)
 }
 
 #[cfg(test)]
@@ -95,7 +49,15 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
     use std::thread;
 
+    use landlock::{CompatLevel, Compatible};
+
     use super::*;
+
+    /// True if the kernel knows these rights.
+    fn is_known<A: Access>(rights: A) -> bool {
+        let ruleset = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
+        ruleset.handle_access(rights).is_ok()
+    }
 
     fn refused(result: io::Result<()>) {
         assert_eq!(result.unwrap_err().raw_os_error(), Some(libc::EACCES));
@@ -103,10 +65,10 @@ mod tests {
 
     #[test]
     fn only_files_beneath_the_folders_are_read_and_no_tcp_socket_connects() {
-        let Some(version) = version() else {
+        if !is_known(AccessFs::Execute) {
             testkit::skip("kernel", "no Landlock");
             return;
-        };
+        }
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = listener.local_addr().unwrap();
         let path = std::env::temp_dir().join(format!("wirepath-landlock-{}", std::process::id()));
@@ -120,7 +82,7 @@ mod tests {
             refused(File::open(&file).map(drop));
             refused(File::create(&file).map(drop));
             refused(fs::read_dir("/etc").map(drop));
-            if version >= TCP_VERSION {
+            if is_known(AccessNet::ConnectTcp) {
                 refused(TcpStream::connect(at).map(drop));
             }
             assert_eq!(io::Read::read(&mut open, &mut [0; 1]).unwrap(), 0, "it was open before");

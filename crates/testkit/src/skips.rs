@@ -60,6 +60,8 @@ pub const NEEDS: &[&str] = &[
     "wrk",
     // The firmware of `vm/firmware/`.
     "aarch64",
+    // Of Go's perf tools, which ./test builds.
+    "benchstat",
     // axe-core, which npm installs.
     "axe",
     "bpf",

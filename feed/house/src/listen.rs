@@ -163,7 +163,7 @@ pub(crate) fn run(context: &Context, args: &ListenArgs) -> Result<(), Failure> {
             let (done, report) = (&done, report.clone());
             start(scope, "metrics", move || {
                 metrics.serve(done, move || {
-                    report.lock().unwrap_or_else(PoisonError::into_inner).prometheus()
+                    report.lock().unwrap_or_else(PoisonError::into_inner).metrics()
                 });
                 Ok::<_, String>(())
             })

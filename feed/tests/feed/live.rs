@@ -387,9 +387,16 @@ fn order_books_of_a_live_feed_are_those_of_its_recording() {
 
 /// Response of a server in a namespace to a request line.
 fn ask(namespace: &str, address: &str, request: &str) -> String {
+    ask_for(namespace, address, request, "*/*")
+}
+
+/// The same to a client that accepts certain types.
+fn ask_for(namespace: &str, address: &str, request: &str, accept: &str) -> String {
     let mut stream = within(namespace, || TcpStream::connect(address).expect("it listens"));
     stream.set_read_timeout(Some(LONG)).expect("a time");
-    let head = format!("{request} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    let head = format!(
+        "{request} HTTP/1.1\r\nHost: {address}\r\nAccept: {accept}\r\nConnection: close\r\n\r\n"
+    );
     stream.write_all(head.as_bytes()).expect("a request");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("an answer");
@@ -416,6 +423,12 @@ fn only_metrics_are_served_while_listening() {
     assert!(page.contains("wirepath_feed_delivered_total 1000\n"), "{page}");
     let latency = "wirepath_feed_latency_seconds{segment=\"kernel_to_app\",line=\"A\",quantile=";
     assert!(page.contains(latency), "{page}");
+    // A server that prefers OpenMetrics gets it.
+    let accept = "application/openmetrics-text;version=1.0.0,*/*;q=0.1";
+    let open = ask_for(&spaces.far, address, "GET /metrics", accept);
+    assert!(open.contains("Content-Type: application/openmetrics-text; version=1.0.0;"), "{open}");
+    assert!(open.contains("# TYPE wirepath_feed_messages counter\n") && open.ends_with("# EOF\n"));
+    assert!(open.contains("# UNIT wirepath_feed_latency_seconds seconds\n"), "{open}");
     assert!(ask(&spaces.far, address, "GET /").starts_with("HTTP/1.1 404"));
     assert!(ask(&spaces.far, address, "POST /metrics").starts_with("HTTP/1.1 405"));
     let got = summary(listener);

@@ -16,6 +16,7 @@ use house::context::Context;
 use house::metrics::MetricsServer;
 use house::{console, metrics, privileges, signals};
 use remote::Failure;
+use report::metrics::Metrics;
 use report::units::plural;
 use signal_hook::consts::SIGHUP;
 use signal_hook::flag;
@@ -79,7 +80,7 @@ pub(crate) fn run(context: &Context, args: &RunArgs) -> Result<(), Failure> {
         let serve = metrics.as_ref().map(|metrics| {
             let (done, shown) = (&done, shown.clone());
             start(scope, "metrics", move || {
-                privileges::drop_all().map(|()| metrics.serve(done, move || metrics_text(&shown)))
+                privileges::drop_all().map(|()| metrics.serve(done, move || metrics_of(&shown)))
             })
         });
         if let Some(why) = serve.as_ref().and_then(Started::refused) {
@@ -120,9 +121,9 @@ fn read(file: &Path) -> Result<Config, String> {
     Config::parse(&text).map_err(|errors| format!("{}:\n{errors}", file.display()))
 }
 
-fn metrics_text(shown: &Mutex<Option<Live>>) -> String {
+fn metrics_of(shown: &Mutex<Option<Live>>) -> Metrics {
     let live = shown.lock().unwrap_or_else(PoisonError::into_inner);
-    live.as_ref().map(Live::prometheus).unwrap_or_default()
+    live.as_ref().map_or_else(|| Metrics::new("wirepath_tunnel"), Live::metrics)
 }
 
 /// Operator of the forwarder: signals, configuration file and display.

@@ -188,7 +188,7 @@ pub(crate) fn run(context: &Context, args: &ExplainArgs) -> Result<(), Failure> 
         observation.count_cost(COST_WINDOW, &signals::stop_requested)?;
     }
     let shown = Shown::default();
-    shown.replace(metrics::text(&observer.summary()?));
+    shown.replace(metrics::metrics(&observer.summary()?));
     let observed = house::metrics::serving(server.as_ref(), &shown, || {
         observe(&mut observer, args, &mut links, &shown)
     });
@@ -271,7 +271,7 @@ fn observe(
         if args.live || args.listen.is_some() {
             let summary =
                 if args.live { observer.located_summary()? } else { observer.summary()? };
-            shown.replace(metrics::text(&summary));
+            shown.replace(metrics::metrics(&summary));
             if args.live {
                 console::screen(&text::text(&summary, args))?;
             }

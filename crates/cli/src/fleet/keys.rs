@@ -38,7 +38,7 @@ pub(crate) fn run(args: &KeysArgs) -> Result<(), Failure> {
 }
 
 /// Reads a file of `fleet init` or `fleet keys` that holds a secret.
-pub(super) fn read_secret<T>(
+pub(crate) fn read_secret<T>(
     path: &Path,
     parse: impl FnOnce(&Path, &str) -> Result<T, EnrolError>,
 ) -> Result<T, Failure> {

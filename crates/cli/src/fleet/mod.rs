@@ -12,7 +12,7 @@ mod hosts;
 #[cfg(feature = "fleet")]
 mod init;
 #[cfg(feature = "fleet")]
-mod keys;
+pub(crate) mod keys;
 pub(crate) mod mesh;
 mod outcomes;
 #[cfg(feature = "fleet")]

@@ -49,13 +49,16 @@ Example:
     #[command(after_help = "\
 Example:
   wirepath history export last --format csv --out last.csv
-  wirepath history export --all --format json --out history.json")]
+  wirepath history export --all --format json --out history.json
+  wirepath history export --all --format otava --out history.csv
+  wirepath history export last --share --out mine.json")]
     Export(ExportArgs),
     /// Store experiments of exported JSON documents: all of them, or none
     #[command(after_help = "\
 Example:
   wirepath history export --all --format json --out history.json     (on the other machine)
-  wirepath history import history.json")]
+  wirepath history import history.json
+  hyperfine --export-json sort.json ./sort-old ./sort-new; wirepath history import sort.json")]
     Import(ImportArgs),
     /// Remove old experiments; only lists them without --yes
     #[command(after_help = "\
@@ -124,6 +127,8 @@ pub(crate) enum Format {
     Csv,
     /// The documents of `report --json`, in a list
     Json,
+    /// CSV for Apache Otava: a row per run of one path and load, oldest first
+    Otava,
 }
 
 #[derive(Debug, Args)]
@@ -140,11 +145,25 @@ pub(crate) struct ExportArgs {
     /// Output file; default: standard output
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
+    /// Write a signed file for `wirepath atlas`: figures and what the machine is, without names of hosts, users,
+    /// addresses, paths and commands
+    #[cfg(feature = "fleet")]
+    #[arg(long, conflicts_with = "format")]
+    pub(crate) share: bool,
+    /// Keep all names and texts in the shared file
+    #[cfg(feature = "fleet")]
+    #[arg(long, requires = "share")]
+    pub(crate) with_names: bool,
+    /// Key that signs it, of `wirepath fleet keys`; default: one beside the results, made once
+    #[cfg(feature = "fleet")]
+    #[arg(long, value_name = "FILE", requires = "share")]
+    pub(crate) key: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ImportArgs {
-    /// JSON of `history export`, `report --json` or `prove --json`
+    /// JSON of `history export`, `report --json` or `prove --json`; of hyperfine's --export-json; of k6's --summary-export
+    /// or handleSummary
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
 }

@@ -5,8 +5,9 @@ use std::io::{self, BufWriter, Write};
 use host::output_file::OutputFile;
 use house::console;
 use house::context::Context;
+use model::Outcome;
 use remote::Failure;
-use report::export::{Table, TrialsCsv, TrialsJson};
+use report::export::{OtavaRows, Table, TrialsCsv, TrialsJson};
 use report::store::{Filter, SqliteStore, Store};
 
 use super::args::{ExportArgs, Format};
@@ -20,11 +21,15 @@ pub(crate) fn run(context: &Context, args: &ExportArgs) -> Result<(), Failure> {
         // Oldest first.
         ids.reverse();
     }
+    #[cfg(feature = "fleet")]
+    if args.share {
+        return super::share::run(context, args, &store, &ids);
+    }
     let Some(file) = &args.out else {
         let mut out = Vec::new();
         write(&store, &ids, args.format, &mut out)?;
         return match args.format {
-            Format::Csv => console::bytes(&out),
+            Format::Csv | Format::Otava => console::bytes(&out),
             Format::Json => console::text(&String::from_utf8_lossy(&out)),
         };
     };
@@ -46,13 +51,31 @@ fn write(
     let mut table: Box<dyn Table + '_> = match format {
         Format::Csv => Box::new(TrialsCsv::new(out).map_err(failed)?),
         Format::Json => Box::new(TrialsJson::new(out).map_err(failed)?),
+        Format::Otava => return out.write_all(otava(store, ids)?.as_bytes()).map_err(failed),
     };
     for id in ids {
-        table
-            .add(&results::outcome_of(store.load_outcome(id).map_err(runner::store_failure)?))
-            .map_err(failed)?;
+        table.add(&outcome(store, id)?).map_err(failed)?;
     }
     table.finish().map_err(failed)
+}
+
+/// Outcome of a stored experiment by its id, or a prefix of it.
+pub(super) fn outcome(store: &SqliteStore, id: &str) -> Result<Outcome, Failure> {
+    Ok(results::outcome_of(store.load_outcome(id).map_err(runner::store_failure)?))
+}
+
+/// Runs of one series for Apache Otava; says which figures have gaps.
+fn otava(store: &SqliteStore, ids: &[String]) -> Result<String, Failure> {
+    let mut rows = OtavaRows::default();
+    for id in ids {
+        rows.add(&outcome(store, id)?);
+    }
+    let file = rows.finish().map_err(Failure::usage)?;
+    if !file.left_out.is_empty() {
+        let columns = file.left_out.join(", ");
+        console::say(&format!("left out, as not every run has them: {columns}"));
+    }
+    Ok(file.text)
 }
 
 fn not_written(error: &io::Error) -> String {

@@ -6,6 +6,8 @@ mod compare;
 mod export;
 pub(crate) mod import;
 pub(crate) mod prune;
+#[cfg(feature = "fleet")]
+mod share;
 mod watch;
 
 use remote::Failure;

@@ -125,6 +125,9 @@ fn a_stored_run_is_printed_in_every_form() {
         ("github", "::error title="),
         ("junit", "<failure type=\"worse\""),
         ("bencher", "rtt_ns_p50_ratio"),
+        ("benchfmt", "BenchmarkFake/arm=fast"),
+        ("github-action-benchmark", "\"unit\": \"ns\""),
+        ("github-action-benchmark-bigger", "[]"),
         ("openmetrics", "# EOF"),
         ("hlog", "Tag=fast/rtt,"),
     ] {
@@ -133,4 +136,105 @@ fn a_stored_run_is_printed_in_every_form() {
     }
     let said = fail(data.wirepath(&["report", "--format", "junit", "--json"]), 2);
     assert!(said.contains("exclude each other"), "{said}");
+}
+
+#[test]
+fn a_series_is_exported_for_otava_and_a_mixture_is_refused() {
+    let data = Data::new();
+    succeed(data.wirepath(&[QUICK, &["--runs", "3"]].concat()));
+    let export = ["history", "export", "--all", "--format", "otava"];
+    let table = succeed(data.wirepath(&export));
+    let rows: Vec<Vec<&str>> =
+        table.lines().map(|line| line.trim_end().split(',').collect()).collect();
+    assert_eq!(rows.len(), 4, "{table}");
+    let column = rows[0].iter().position(|name| *name == "fast:rtt_ns_p50").expect("a figure");
+    let times: Vec<&str> = rows[1..].iter().map(|row| row[0]).collect();
+    assert!(times.is_sorted() && rows[1..].iter().all(|row| row[column].parse::<f64>().is_ok()));
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/foreign_result");
+    let other = data.file("other.json");
+    fs::copy(corpus.join("hyperfine-1"), &other).unwrap();
+    succeed(data.wirepath(&["history", "import", &other]));
+    let said = fail(data.wirepath(&export), 2);
+    assert!(said.contains("2 series: ") && said.contains("name the ids"), "{said}");
+}
+
+#[test]
+fn an_export_of_another_tool_is_stored_once_and_a_hostile_one_is_refused() {
+    let data = Data::new();
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/foreign_result");
+    for (name, path) in [("hyperfine-2", "hyperfine"), ("k6-handle-summary", "k6")] {
+        let file = data.file(&format!("{name}.json"));
+        fs::copy(corpus.join(name), &file).unwrap();
+        let new = json(data.wirepath(&["history", "import", &file, "--json"]));
+        assert!(new["imported"][0].as_str().unwrap().starts_with(path), "{new}");
+        // A copy has another time.
+        let copy = data.file("copy.json");
+        fs::copy(&file, &copy).unwrap();
+        let again = json(data.wirepath(&["history", "import", &copy, "--json"]));
+        assert_eq!(again["known_count"], 1, "{again}");
+        let shown = succeed(data.wirepath(&["report", new["imported"][0].as_str().unwrap()]));
+        assert!(shown.contains(path), "{shown}");
+    }
+    let file = data.file("bad.json");
+    fs::copy(corpus.join("hyperfine-negative"), &file).unwrap();
+    let said = fail(data.wirepath(&["history", "import", &file]), 2);
+    assert!(said.contains("bad.json: a JSON export of hyperfine with a time"), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+}
+
+#[cfg(feature = "fleet")]
+mod atlas {
+    use super::*;
+
+    fn hostname() -> String {
+        fs::read_to_string("/proc/sys/kernel/hostname").unwrap().trim().to_owned()
+    }
+
+    #[test]
+    fn a_shared_run_has_no_names_and_passes_the_check() {
+        let data = Data::new();
+        let secret = "run-on-db7-by-alice";
+        succeed(data.wirepath(&[QUICK, &["--name", secret, "--note", secret]].concat()));
+        let (file, named) = (data.file("mine.json"), data.file("named.json"));
+        succeed(data.wirepath(&["history", "export", "last", "--share", "--out", &file]));
+        let share = ["history", "export", "last", "--share", "--with-names", "--out", &named];
+        succeed(data.wirepath(&share));
+        let text =
+            |file: &str| fleet::signed_file::open_file(&fs::read(file).unwrap()).unwrap().text;
+        let shared = text(&file);
+        for name in [secret, &hostname(), &data.path().display().to_string()] {
+            assert!(!shared.contains(name), "{name} in {shared}");
+        }
+        assert!(text(&named).contains(secret));
+        let accepted = succeed(data.wirepath(&["atlas", "--check", &file]));
+        assert!(accepted.contains("accepted: 1 run, signed by U"), "{accepted}");
+        let said = fail(data.wirepath(&["atlas", "--check", &named]), 4);
+        assert!(said.contains("1 of 1 file refused"), "{said}");
+        succeed(data.wirepath(&["atlas", "--check", &named, "--with-names"]));
+        fail(data.wirepath(&["atlas", "--check", &data.file("none.json")]), 2);
+    }
+
+    #[test]
+    fn a_site_names_the_file_that_it_leaves_out() {
+        let data = Data::new();
+        succeed(data.wirepath(QUICK));
+        let folder = data.path().join("results");
+        fs::create_dir(&folder).unwrap();
+        let good = folder.join("good.json");
+        let share = ["history", "export", "last", "--share", "--out"];
+        succeed(data.wirepath(&[&share[..], &[good.to_str().unwrap()]].concat()));
+        let mut bytes = fs::read(&good).unwrap();
+        bytes[40] ^= 1;
+        fs::write(folder.join("changed.json"), bytes).unwrap();
+        let (folder, site) = (folder.display().to_string(), data.file("site"));
+        let doc = json(data.wirepath(&["atlas", &folder, "--out", &site, "--json"]));
+        assert_eq!(doc["wrote"].as_array().map(Vec::len), Some(2), "{doc}");
+        assert_eq!(doc["contributions"][0]["problems"].as_array().map(Vec::len), Some(1), "{doc}");
+        let index = fs::read_to_string(Path::new(&site).join("index.html")).unwrap();
+        assert!(index.contains("changed.json") && !index.contains("<script"), "{index}");
+        let empty = data.path().join("empty");
+        fs::create_dir(&empty).unwrap();
+        let said = fail(data.wirepath(&["atlas", empty.to_str().unwrap(), "--out", &site]), 2);
+        assert!(said.contains("--share"), "{said}");
+    }
 }

@@ -40,7 +40,7 @@ pub(super) fn text(report: &DoctorReport, about: &str) -> String {
     metrics
         .gauge("run_timestamp_seconds", "Time of the examination.")
         .sample(&[("about", about)], OffsetDateTime::now_utc().unix_timestamp());
-    metrics.finish()
+    metrics.text()
 }
 
 #[cfg(test)]

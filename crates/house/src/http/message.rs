@@ -23,6 +23,8 @@ pub struct HttpRequest {
     pub path: String,
     /// Name and value, decoded.
     pub query: Vec<(String, String)>,
+    /// Media ranges that the client accepts; empty if it names none.
+    pub accept: String,
     /// The method is HEAD: the answer has no body.
     pub head_only: bool,
 }
@@ -185,7 +187,8 @@ pub(super) fn parse(head: &[u8], here: SocketAddr) -> Result<HttpRequest, Refusa
     let target = target.ok_or(Refusal::BadRequest)?;
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     let query = form_urlencoded::parse(query.as_bytes()).into_owned().collect();
-    Ok(HttpRequest { path: path.to_owned(), query, head_only })
+    let accept: Vec<_> = values("accept").map(String::from_utf8_lossy).collect();
+    Ok(HttpRequest { path: path.to_owned(), query, accept: accept.join(","), head_only })
 }
 
 pub(super) fn send(stream: TcpStream, answer: &HttpAnswer, head_only: bool) -> io::Result<()> {

@@ -291,7 +291,8 @@ fn metric_of<'a>(
     outcome.arms.iter().find(|arm| is_arm(arm))?.metrics.get(metric)
 }
 
-fn arm_effect(outcome: &Outcome, arm: &str, metric: &str) -> Option<Effect> {
+/// Effect of an arm in a run; `None` without a figure, of a refused one, and of a run that did not reach its end.
+pub fn arm_effect(outcome: &Outcome, arm: &str, metric: &str) -> Option<Effect> {
     let of =
         metric_of(outcome, |of| of.name == arm, metric).filter(|_| outcome.ended.is_complete())?;
     // A figure that a host refuses is not used through its trials.
@@ -307,7 +308,8 @@ fn is_figure(metric: &MetricOutcome) -> bool {
     !matches!(metric.verdict, Some(Verdict::Refused | Verdict::Unsupported | Verdict::NotEffective))
 }
 
-fn control_effect(outcome: &Outcome, metric: &str) -> Option<Effect> {
+/// Effect of the baseline's second run in a run; `None` without it.
+pub fn control_effect(outcome: &Outcome, metric: &str) -> Option<Effect> {
     let base = metric_of(outcome, |of| of.kind == ArmKind::Baseline, metric)?;
     let control = metric_of(outcome, |of| of.kind == ArmKind::Control, metric)
         .filter(|_| outcome.ended.is_complete())?;

@@ -24,7 +24,7 @@ use crate::{Better, Floor, Verdict, verdict};
 pub use effects::{Effect, Pooled, effect, random_effects};
 pub use fleet::{
     FleetSide, HOSTS_MIN, HostLine, HostRun, POOLED_SCHEMA, PooledArm, PooledMetric, PooledOutcome,
-    pool, pool_groups,
+    arm_effect, control_effect, pool, pool_groups,
 };
 
 /// Share of hosts without a figure above which a question is refused.

@@ -1,21 +1,26 @@
 //! Results in the forms that CI systems and other tools read, one exporter a file.
 //!
-//! All but `hlog`, which holds whole histograms, print a [`crate::page::Page`]: they show judged
-//! metrics, with the verdicts of every other form.
+//! Most print a [`crate::page::Page`]: they show judged metrics, with the verdicts of every other form. `hlog` holds whole
+//! histograms, and `benchfmt` every trial.
 
+mod action_benchmark;
+mod base_unit;
 mod bencher;
+mod benchfmt;
 mod github;
 mod hlog;
 mod junit;
 mod markdown;
 mod openmetrics;
 
+pub use action_benchmark::{action_benchmark_left_out, to_action_benchmark};
 pub use bencher::to_bencher;
+pub use benchfmt::to_benchfmt;
 pub use github::to_github;
 pub use hlog::{HlogError, to_hlog};
 pub use junit::to_junit;
 pub use markdown::to_markdown;
-pub use openmetrics::to_openmetrics;
+pub use openmetrics::{result_metrics, to_openmetrics};
 
 use crate::page::Row;
 

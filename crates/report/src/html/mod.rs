@@ -1,5 +1,6 @@
 //! Pages: a self-contained file without network and script, and the same as `serve` shows it.
 
+mod atlas;
 mod compare;
 mod cpu_chart;
 mod curve;
@@ -24,6 +25,7 @@ use crate::answer::Sentence;
 use crate::page::{self, GateLine, Page, PageMetric, Remark};
 use crate::screen::Tone;
 
+pub use atlas::{ATLAS_INDEX, atlas_site};
 pub use compare::{comparison_body, comparison_page};
 pub use curve::curve_page;
 pub use live_proof::live_page;

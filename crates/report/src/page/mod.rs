@@ -4,6 +4,7 @@
 //! `html` only lay it out, so that they cannot disagree.
 
 mod absent;
+mod atlas;
 mod beside;
 mod best;
 mod calibrated;
@@ -38,6 +39,7 @@ use metric::metric;
 use remarks::{answers, delivery, failures, modes, not_run, reasons};
 
 pub use absent::Absent;
+pub use atlas::{AtlasIndexRow, AtlasPage, AtlasSite};
 pub use beside::{Beside, BesideCell};
 pub(crate) use best::best;
 pub use calibrated::Calibrated;
@@ -65,6 +67,9 @@ pub struct Page {
     pub note: Option<String>,
     /// Path and load in one line.
     pub subject: String,
+    pub path: String,
+    /// The load by itself, in one line.
+    pub load_name: String,
     pub id: String,
     pub started: String,
     pub version: String,
@@ -290,6 +295,8 @@ impl Page {
             title: title(outcome),
             note: outcome.note.clone(),
             subject: wording::subject(&outcome.path, &outcome.load),
+            path: outcome.path.clone(),
+            load_name: wording::load(&outcome.load),
             id: outcome.id.clone(),
             started: wording::time(&outcome.started),
             version: format!("wirepath {}", outcome.version),

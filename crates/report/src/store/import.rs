@@ -58,7 +58,7 @@ fn check(outcome: &Outcome) -> Result<(), StoreError> {
 }
 
 /// True for an RFC 3339 time in UTC, by which experiments are sorted as text.
-fn is_time(text: &str) -> bool {
+pub(crate) fn is_time(text: &str) -> bool {
     const SHAPE: &[u8] = b"dddd-dd-ddTdd:dd:dd";
     let Some((whole, rest)) = text.split_at_checked(SHAPE.len()) else { return false };
     let fraction = rest.strip_suffix('Z').map(|rest| rest.strip_prefix('.').unwrap_or(rest));

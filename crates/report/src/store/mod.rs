@@ -21,6 +21,7 @@ use serde::Serialize;
 
 pub use error::StoreError;
 pub use header::ExperimentHeader;
+pub(crate) use import::is_time;
 pub use maintenance::{Damage, Prune};
 pub use measurement::{from_line, to_line};
 pub use sqlite::SqliteStore;

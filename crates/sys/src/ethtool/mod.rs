@@ -14,11 +14,16 @@ pub use statistics::statistics;
 use crate::socket::interface_request;
 
 const SIOCETHTOOL: u32 = 0x8946;
+const GDRVINFO: u32 = 0x03;
 const GLINK: u32 = 0x0a;
 const GRXFH: u32 = 0x29;
 const SRXFH: u32 = 0x2a;
 const GRXFHINDIR: u32 = 0x38;
 const SRXFHINDIR: u32 = 0x39;
+
+/// `struct ethtool_drvinfo`, as words, and the bytes of its firmware's version.
+const DRVINFO_WORDS: usize = 49;
+const FIRMWARE: std::ops::Range<usize> = 68..100;
 
 /// `struct ethtool_rxnfc`, of which the kernel may read and write 192 bytes, as words.
 const RXNFC_WORDS: usize = 64;
@@ -42,6 +47,17 @@ pub fn has_carrier(ifindex: u32) -> Option<bool> {
     let mut value = [GLINK, 0];
     call(ifindex, &mut value).ok()?;
     Some(value[1] != 0)
+}
+
+/// Version of the firmware, as the driver states it; `None` if it states none.
+pub fn firmware(ifindex: u32) -> Option<String> {
+    let mut request = [0; DRVINFO_WORDS];
+    request[0] = GDRVINFO;
+    call(ifindex, &mut request).ok()?;
+    let bytes: Vec<u8> = request.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    let text = bytes.get(FIRMWARE)?.split(|byte| *byte == 0).next()?;
+    let text = String::from_utf8_lossy(text).trim().to_owned();
+    (!text.is_empty() && text != "N/A").then_some(text)
 }
 
 /// Receive queue of each entry of the table that a packet's hash selects.
@@ -114,7 +130,7 @@ fn call(ifindex: u32, request: &mut [u32]) -> io::Result<()> {
     let (fd, mut interface) =
         interface_request(ifindex).ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV))?;
     interface.ifr_ifru.ifru_data = request.as_mut_ptr().cast();
-    // SAFETY: both requests outlive the call. The kernel writes no more than two words (GLINK), five
+    // SAFETY: both requests outlive the call. The kernel writes no more than two words (GLINK), 49 (GDRVINFO), five
     // (GSSET_INFO), a rxnfc, or as many entries of a table or a list as its count announces, for all of
     // which there is room; lists of names and counters have room for four times the largest number.
     let rc = unsafe { libc::ioctl(fd.as_raw_fd(), SIOCETHTOOL as _, &raw mut interface) };

@@ -308,7 +308,7 @@ mod tests {
         assert_eq!(shown["b"]["delay_ns"], 2_500_000);
         let mut metrics = Metrics::new("wirepath_tunnel");
         add_metrics(&mut metrics, &tunnels);
-        let metrics = metrics.finish();
+        let metrics = metrics.text();
         for line in [
             "wirepath_tunnel_keepalives_total{tunnel=\"b\",fate=\"answered\"} 1\n",
             "wirepath_tunnel_up{tunnel=\"b\"} 1\n",
@@ -318,6 +318,6 @@ mod tests {
         }
         let mut none = Metrics::new("wirepath_tunnel");
         add_metrics(&mut none, &[]);
-        assert_eq!(none.finish(), "");
+        assert_eq!(none.text(), "");
     }
 }

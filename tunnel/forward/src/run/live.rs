@@ -158,8 +158,8 @@ impl Live {
         })
     }
 
-    /// Metrics in Prometheus text format.
-    pub fn prometheus(&self) -> String {
+    /// Metrics for Prometheus.
+    pub fn metrics(&self) -> Metrics {
         let mut metrics = Metrics::new("wirepath_tunnel");
         let names: BTreeSet<&str> = self.counts.iter().map(|(name, _)| *name).collect();
         let mut frames = metrics.counter("frames_total", "Frames by outcome.");
@@ -211,7 +211,7 @@ impl Live {
         metrics
             .gauge("pool_free_frames", "Unused frames of the pool.")
             .sample(&[], self.pool.free_count);
-        metrics.finish()
+        metrics
     }
 }
 
@@ -276,7 +276,7 @@ mod tests {
         let live = live(1, 10);
         let expected = [("looped", 5), ("port_ring_full", 4), ("underlay_tx_dropped", 6)];
         assert_eq!(live.drops(), expected);
-        let (json, metrics, text) = (live.json(), live.prometheus(), live.text(None));
+        let (json, metrics, text) = (live.json(), live.metrics().text(), live.text(None));
         for (reason, count) in expected {
             assert_eq!(json["drops"][reason], count, "{json}");
             let metric = format!("wirepath_tunnel_drops_total{{reason=\"{reason}\"}} {count}\n");
@@ -292,7 +292,7 @@ mod tests {
 
     #[test]
     fn counters_with_one_name_become_one_metric() {
-        let text = live(1, 10).prometheus();
+        let text = live(1, 10).metrics().text();
         assert_eq!(text.matches("fate=\"looped\"").count(), 1, "{text}");
         assert!(text.contains("wirepath_tunnel_frames_total{fate=\"looped\"} 5\n"), "{text}");
         assert!(text.contains("wirepath_tunnel_worker_frames_total{worker=\"0\"} 7\n"), "{text}");

@@ -324,7 +324,7 @@ mod tests {
         assert_eq!((&shown["mtu"]["b"], &shown["refused"]), (&1300.into(), &2.into()));
         let mut metrics = Metrics::new("wirepath_tunnel");
         add_metrics(&mut metrics, &live);
-        let metrics = metrics.finish();
+        let metrics = metrics.text();
         for line in [
             "wirepath_tunnel_path_mtu_bytes{tunnel=\"b\"} 1300\n",
             "wirepath_tunnel_path_mtu_reports_total{fate=\"lowered\"} 1\n",

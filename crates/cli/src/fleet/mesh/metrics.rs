@@ -42,30 +42,32 @@ impl Totals {
     }
 }
 
-pub(super) fn text(document: &MeshDocument, totals: &Totals) -> String {
-    let mut text = Metrics::new("wirepath_mesh");
-    text.counter("repeats_total", "Times that all pairs were measured.")
+pub(super) fn metrics(document: &MeshDocument, totals: &Totals) -> Metrics {
+    let mut metrics = Metrics::new("wirepath_mesh");
+    metrics
+        .counter("repeats_total", "Times that all pairs were measured.")
         .sample(&[], totals.repeats);
     let skipped =
         "Repeats left out: another experiment ran, or a server of the fleet did not answer.";
-    text.counter("skipped_repeats_total", skipped).sample(&[], totals.skipped);
-    text.gauge("last_repeat_timestamp_seconds", "End of the latest repeat, seconds since 1970.")
+    metrics.counter("skipped_repeats_total", skipped).sample(&[], totals.skipped);
+    metrics
+        .gauge("last_repeat_timestamp_seconds", "End of the latest repeat, seconds since 1970.")
         .sample(&[], totals.ended_s);
     let mut times =
-        text.gauge("rtt_seconds", "Median round trip of a pair in its latest measurement.");
+        metrics.gauge("rtt_seconds", "Median round trip of a pair in its latest measurement.");
     for pair in &document.pairs {
         if let Some(Some(ns)) = pair.rtt_ns.last() {
             times.sample(&ends(pair), ns / NS_PER_S);
         }
     }
-    counts(&mut text, document, totals);
+    counts(&mut metrics, document, totals);
     let mut ratios =
-        text.gauge("host_ratio", "Round trips of a host's pairs over the typical one.");
+        metrics.gauge("host_ratio", "Round trips of a host's pairs over the typical one.");
     for of in document.hosts.iter().filter(|_| !document.pairs.is_empty()) {
         ratios.sample(&[("host", of.host.as_str())], of.ratio);
     }
     let mut named =
-        text.gauge("named", "1 for a host, or a link to another one, that stands out now.");
+        metrics.gauge("named", "1 for a host, or a link to another one, that stands out now.");
     for of in document.suspects.iter().filter(|of| of.named) {
         let sign = match of.sign {
             Sign::Slow(_) => "slow",
@@ -74,10 +76,10 @@ pub(super) fn text(document: &MeshDocument, totals: &Totals) -> String {
         let other = of.other.as_deref().unwrap_or_default();
         named.sample(&[("host", of.host.as_str()), ("other", other), ("sign", sign)], 1);
     }
-    text.finish()
+    metrics
 }
 
-fn counts(text: &mut Metrics, document: &MeshDocument, totals: &Totals) {
+fn counts(metrics: &mut Metrics, document: &MeshDocument, totals: &Totals) {
     type Count = fn(&PairTotals) -> u64;
     let families: [(&str, &str, Count); 3] = [
         ("sent_datagrams_total", "Datagrams sent by a pair.", |of| of.sent),
@@ -85,7 +87,7 @@ fn counts(text: &mut Metrics, document: &MeshDocument, totals: &Totals) {
         ("failures_total", "Measurements of a pair that failed.", |of| of.failed),
     ];
     for (family, help, count) in families {
-        let mut samples = text.counter(family, help);
+        let mut samples = metrics.counter(family, help);
         for (&(one, other), of) in &totals.pairs {
             let [one, other] = [one, other].map(|at| document.hosts[at].host.as_str());
             samples.sample(&[("one", one), ("other", other)], count(of));

@@ -7,7 +7,7 @@ use house::metrics::Shown;
 use house::{console, metrics, signals};
 use remote::Failure;
 
-use super::metrics::{Totals, text};
+use super::metrics::Totals;
 use super::{Measure, Measured, MeshArgs, MeshDocument, repeat};
 
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -30,7 +30,7 @@ pub(super) fn run<M: Measure>(
         totals: Totals::default(),
         named: BTreeSet::new(),
     };
-    shown.replace(text(&MeshDocument::new(&watch.measured), &watch.totals));
+    shown.replace(super::metrics::metrics(&MeshDocument::new(&watch.measured), &watch.totals));
     // On this thread: with it the echoes would end.
     metrics::serving(server.as_ref(), &shown, || watch.until_stopped(open))?;
     if watch.measured.repeats.is_empty() {
@@ -105,7 +105,7 @@ impl Watch<'_> {
     /// Reports what is named now and was not before, and what no longer is.
     fn show(&mut self) -> Result<(), Failure> {
         let document = MeshDocument::new(&self.measured);
-        self.shown.replace(text(&document, &self.totals));
+        self.shown.replace(super::metrics::metrics(&document, &self.totals));
         // Before the messages, so that their reader finds the page that they are about.
         if let Some(file) = &self.args.html {
             console::replace_file(file, report::html::mesh_page(&document.page()))?;

@@ -7,8 +7,8 @@ use super::{LINES, ListenReport, Percentiles};
 use crate::listen::interval::LineStats;
 
 impl ListenReport {
-    /// Prometheus text format 0.0.4.
-    pub fn prometheus(&self) -> String {
+    /// Metrics for Prometheus.
+    pub fn metrics(&self) -> Metrics {
         let mut out = Metrics::new("wirepath_feed");
         let counts = &self.counts;
         type Count = fn(&LineStats) -> u64;
@@ -61,7 +61,7 @@ impl ListenReport {
         }
         let count = self.match_to_app[2].count();
         latency(&mut family, "match_to_app", "delivered", &self.delivered_latency(), count);
-        out.finish()
+        out
     }
 }
 

@@ -1,11 +1,15 @@
-//! Trials of experiments for other programs: CSV with one line per trial and metric, or a JSON list
-//! of outcomes.
+//! Experiments for other programs: CSV with one line per trial and metric, a JSON list of outcomes, or CSV with one row
+//! per run.
+
+mod otava;
 
 use std::io::{self, Write};
 
 use model::{Better, Outcome};
 
 use crate::{csv, json, wording};
+
+pub use otava::{MixedSeries, OtavaFile, OtavaRows};
 
 /// Export file of any number of experiments.
 pub trait Table {
