@@ -213,12 +213,17 @@ fn study_sent_and_received_in_zero_copy_mode() {
         rig.json(&format!("wirepath prove probe {far}"))
     });
     for arm in arms(&document) {
-        let [sent, received] = ["sent", "received"].map(|what| &arm["metrics"][what]["median"]);
-        let figures =
-            (sent, received, &arm["metrics"]["cpu_ns_per_packet"]["median"], &arm["mode"]);
-        testkit::note(&format!("{}: {figures:?} {:#}", name(arm), arm["metrics"]));
+        for metric in ["sent_pps", "goodput_bps", "received_pps", "cpu_ns_per_packet", "lost_count"] {
+            let figure = &arm["metrics"][metric];
+            let [median, ratio, low, high] =
+                ["median", "ratio", "low", "high"].map(|field| figure[field].as_f64());
+            testkit::note(&format!(
+                "{}: {metric} {median:?}, {ratio:?} [{low:?}, {high:?}], {}",
+                name(arm),
+                figure["verdict"]
+            ));
+        }
     }
-    testkit::note(&format!("{:#}", document["verdicts"]));
 }
 
 #[test]
