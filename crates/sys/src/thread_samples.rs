@@ -120,15 +120,18 @@ mod tests {
         std::thread::sleep(std::time::Duration::from_millis(50));
         let slept_count = sampler.samples().len();
         assert!(slept_count <= 5, "{slept_count}");
+        let spun_from_ns = clock::monotonic_ns();
         let cpu_ns = clock::thread_cpu_ns();
         while clock::thread_cpu_ns() - cpu_ns < 100 * PERIOD_NS {
             std::hint::spin_loop();
         }
         let samples = sampler.samples();
         let ran = &samples[slept_count..];
-        assert!((70..=101).contains(&ran.len()), "{}", ran.len());
-        assert!(ran.iter().any(|sample| sample.mode != SampledMode::Guest));
         let end_ns = clock::monotonic_ns();
+        // The timer of the samples runs on when the host takes the CPU, which is no time of the thread.
+        let most = (end_ns - spun_from_ns) / PERIOD_NS + 1;
+        assert!((70..=most as usize).contains(&ran.len()), "{} of {most}", ran.len());
+        assert!(ran.iter().any(|sample| sample.mode != SampledMode::Guest));
         assert!(ran.iter().all(|sample| (begin_ns..=end_ns).contains(&sample.at_ns)));
     }
 }

@@ -396,8 +396,12 @@ mod tests {
     const TEST_TIMEOUT: Duration = Duration::from_secs(10);
 
     /// A ring on a socket, and a sender to it; `None` where io_uring is forbidden or too old.
+    ///
+    /// The receiver has an address of its own, so that no test beside this one can be given its port when it is free.
     fn ends(buffers: u16) -> Option<(DatagramRing, UdpSocket, UdpSocket)> {
-        let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
+        static RECEIVERS: AtomicU16 = AtomicU16::new(1);
+        let [high, low] = RECEIVERS.fetch_add(1, Ordering::Relaxed).to_be_bytes();
+        let receiver = UdpSocket::bind(([127, 75, high, low], 0)).unwrap();
         let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
         sender.connect(receiver.local_addr().unwrap()).unwrap();
         match DatagramRing::new(receiver.as_fd(), buffers, 100) {
