@@ -26,10 +26,13 @@ const SET_VRING_KICK: u32 = 12;
 const SET_VRING_CALL: u32 = 13;
 const GET_PROTOCOL_FEATURES: u32 = 15;
 const SET_VRING_ENABLE: u32 = 18;
+const SET_BACKEND_REQUEST: u32 = 21;
 const GET_CONFIG: u32 = 24;
 
 const PROTOCOL_FEATURES: u64 = 1 << 30;
 const PROTOCOL_REPLY_ACK: u64 = 1 << 3;
+/// Requests by the back end, of which this one makes none: without the feature Linux 6.1 has no interrupt for the device.
+const PROTOCOL_BACKEND_REQUEST: u64 = 1 << 5;
 const PROTOCOL_CONFIG: u64 = 1 << 9;
 
 const VERSION: u32 = 1;
@@ -67,6 +70,8 @@ pub(crate) struct Backend {
     tap: (TapSender, TapReceiver),
     memory: Option<SharedMemory>,
     vrings: [Vring; 9],
+    /// Socket of this side's requests.
+    requests: Option<File>,
     offloads: Offloads,
     frame: Vec<u8>,
     /// Length of a frame that the card has not taken yet.
@@ -90,6 +95,7 @@ impl Backend {
             tap,
             memory: None,
             vrings: Default::default(),
+            requests: None,
             offloads,
             frame: vec![0; FRAME_BYTES],
             held: None,
@@ -216,7 +222,7 @@ impl Backend {
         match request {
             GET_FEATURES => return Ok(Some(self.offered().to_le_bytes().into())),
             GET_PROTOCOL_FEATURES => {
-                let features = PROTOCOL_REPLY_ACK | PROTOCOL_CONFIG;
+                let features = PROTOCOL_REPLY_ACK | PROTOCOL_BACKEND_REQUEST | PROTOCOL_CONFIG;
                 return Ok(Some(features.to_le_bytes().into()));
             }
             SET_FEATURES => self.choose(long(payload, 0) & !PROTOCOL_FEATURES),
@@ -245,6 +251,7 @@ impl Backend {
                 self.set_queue(word(payload, 0), &[(r::QUEUE_READY, word(payload, 4))]);
                 self.set(r::STATUS, 15);
             }
+            SET_BACKEND_REQUEST => self.requests = file,
             GET_CONFIG => {
                 let (offset, size) = (word(payload, 0), word(payload, 4));
                 for at in 0..size {
