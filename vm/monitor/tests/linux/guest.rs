@@ -38,8 +38,9 @@ impl Guest {
     /// this machine's files, and writes none.
     pub(crate) fn start(folder: &Path, socket: &Path, work: &Path, script: &str) -> Self {
         let init = work.join("init");
-        let insmod: String =
-            MODULES.map(|module| format!("{0}/busybox insmod {0}/{module}\n", folder.display())).concat();
+        let insmod: String = MODULES
+            .map(|module| format!("{0}/busybox insmod {0}/{module}\n", folder.display()))
+            .concat();
         let text = format!(
             "#!/bin/bash\nexport PATH=/usr/sbin:/usr/bin:/sbin:/bin\nmount -t proc proc /proc\n\
              mount -t sysfs sysfs /sys\n{insmod}set -e\nip link set lo up\nip addr add 10.77.0.2/24 dev eth0\n\

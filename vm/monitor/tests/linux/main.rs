@@ -134,12 +134,8 @@ fn assert_whole(seen: &Seen) {
     assert!(seen.said.contains(&format!("received {}", sum_of(&expected))), "{}", seen.said);
 }
 
-const ALL: NicOptions = NicOptions {
-    event_idx: true,
-    segmentation: true,
-    mergeable: true,
-    ..NicOptions::PLAIN
-};
+const ALL: NicOptions =
+    NicOptions { event_idx: true, segmentation: true, mergeable: true, ..NicOptions::PLAIN };
 
 #[test]
 fn segments_pass_whole_and_fill_merged_buffers_in_both_kinds_of_rings() {

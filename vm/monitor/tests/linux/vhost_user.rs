@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use vm_memory::FileOffset;
 use vm_memory::mmap::MmapRegion;
+use vmm_sys_util::sock_ctrl_msg::ScmSocket;
 use wirepath_vmm::lance::{Bus, NetworkSide, Reception, Sent, Width};
 use wirepath_vmm::virtio::{NicOptions, VirtioNet, register as r};
 use wirepath_vmm::{OffloadHeader, Offloads, Receiver, Sender, TapReceiver, TapSender};
-use vmm_sys_util::sock_ctrl_msg::ScmSocket;
 
 use crate::memory::SharedMemory;
 
@@ -128,8 +128,9 @@ impl Backend {
     /// Waits for a message, notifications of queues, or a frame.
     fn wait(&self, socket: &UnixStream) -> io::Result<(bool, Vec<usize>, bool)> {
         let kicks = self.vrings.iter().enumerate();
-        let kicks: Vec<(usize, BorrowedFd<'_>)> =
-            kicks.filter_map(|(queue, vring)| Some((queue, vring.kick.as_ref()?.as_fd()))).collect();
+        let kicks: Vec<(usize, BorrowedFd<'_>)> = kicks
+            .filter_map(|(queue, vring)| Some((queue, vring.kick.as_ref()?.as_fd())))
+            .collect();
         let mut fds = vec![socket.as_fd()];
         fds.extend(kicks.iter().map(|(_, fd)| *fd));
         // A frame that waits for a buffer is not asked for again.
@@ -230,8 +231,7 @@ impl Backend {
                 assert_eq!(word(payload, 0), 1, "one region");
                 let [guest_at, size, _, offset] = [8, 16, 24, 32].map(|at| long(payload, at));
                 let file = file.expect("a region has a file");
-                let region =
-                    MmapRegion::from_file(FileOffset::new(file, offset), size as usize);
+                let region = MmapRegion::from_file(FileOffset::new(file, offset), size as usize);
                 self.memory = Some(SharedMemory::new(guest_at, region.expect("a mapping")));
             }
             SET_VRING_NUM => self.set_queue(word(payload, 0), &[(r::QUEUE_NUM, word(payload, 4))]),
@@ -242,7 +242,8 @@ impl Backend {
                     (r::QUEUE_DRIVER_LOW, r::QUEUE_DRIVER_HIGH, available),
                     (r::QUEUE_DEVICE_LOW, r::QUEUE_DEVICE_HIGH, used),
                 ];
-                let writes = parts.map(|(low, high, at)| [(low, at as u32), (high, (at >> 32) as u32)]);
+                let writes =
+                    parts.map(|(low, high, at)| [(low, at as u32), (high, (at >> 32) as u32)]);
                 self.set_queue(word(payload, 0), writes.as_flattened());
             }
             SET_VRING_KICK => self.vrings[usize::from(payload[0])].kick = file,
