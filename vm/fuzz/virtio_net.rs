@@ -6,4 +6,4 @@ mod operations;
 
 use vmm::virtio::fuzzing;
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| operations::count(fuzzing::run(bytes)));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| operations::count(fuzzing::run(bytes).operation_count));

@@ -8,7 +8,8 @@
 use wire::{ethernet, ipv4, ipv6};
 
 /// Longest frame that is still to be cut: Ethernet header, a VLAN tag, and the longest IPv4 packet.
-pub(crate) const SUPER_FRAME_BYTES_MAX: usize = ethernet::HEADER_BYTES + ethernet::VLAN_BYTES + 65_535;
+pub(crate) const SUPER_FRAME_BYTES_MAX: usize =
+    ethernet::HEADER_BYTES + ethernet::VLAN_BYTES + 65_535;
 
 /// Flag: the checksum at `csum_offset` covers the frame from `csum_start` on, and holds the pseudo header's sum.
 pub(crate) const NEEDS_CHECKSUM: u8 = 1;

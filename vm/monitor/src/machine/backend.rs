@@ -15,12 +15,7 @@ pub trait Sender: Send {
     /// Sends one frame; [`Sent::Busy`] if there is no room now.
     fn send(&mut self, frame: &[u8]) -> Sent;
 
-    /// True if frames may leave work to this side, and this side to the guest. A card offers offloads only then.
-    fn carries_offloads(&self) -> bool {
-        false
-    }
-
-    /// Sends one frame that leaves work; called only if it [carries](Self::carries_offloads) offloads.
+    /// Sends one frame that leaves work; called only of a side that carries offloads.
     fn send_offloaded(&mut self, _header: &OffloadHeader, frame: &[u8]) -> Sent {
         self.send(frame)
     }
@@ -85,23 +80,13 @@ pub(super) struct SenderWire<'a> {
     pub(super) send_ns: Option<u64>,
 }
 
-impl SenderWire<'_> {
-    fn timed(&mut self, send: impl FnOnce(&mut dyn Sender) -> Sent) -> Sent {
-        let Some(before_ns) = self.send_ns else { return send(self.sender) };
-        let begin_ns = monotonic_ns();
-        let sent = send(self.sender);
-        self.send_ns = Some(before_ns + (monotonic_ns() - begin_ns));
-        sent
-    }
-}
-
 impl NetworkSide for SenderWire<'_> {
     fn send(&mut self, frame: &[u8]) -> Sent {
-        self.timed(|sender| sender.send(frame))
-    }
-
-    fn send_offloaded(&mut self, header: &OffloadHeader, frame: &[u8]) -> Sent {
-        self.timed(|sender| sender.send_offloaded(header, frame))
+        let Some(before_ns) = self.send_ns else { return self.sender.send(frame) };
+        let begin_ns = monotonic_ns();
+        let sent = self.sender.send(frame);
+        self.send_ns = Some(before_ns + (monotonic_ns() - begin_ns));
+        sent
     }
 
     fn in_place(&mut self) -> Option<&mut dyn InPlace> {

@@ -14,7 +14,6 @@ use super::nic::Nic;
 use super::switches::{COMBINE_TICK_US, Switches};
 use crate::bus::{Bus, BusError, GuestMemory, Reception};
 use crate::lance::Width;
-use crate::offload::{OffloadHeader, Offloads};
 
 /// Longest time that anything is put off here.
 const TICK_NS: u64 = COMBINE_TICK_US * 1000;
@@ -110,20 +109,16 @@ pub(super) struct Device {
     last_demand_ns: u64,
     /// Since when the back end has frames that the kernel has not taken.
     left_since_ns: Option<u64>,
-    /// Work that the back end may leave on received frames.
-    offloads: Offloads,
 }
 
 impl Device {
     pub(super) fn new(
         nic: Nic,
-        mut sender: Box<dyn Sender>,
+        sender: Box<dyn Sender>,
         ram: GuestRam,
         line: IrqLine,
         switches: &Switches,
     ) -> Self {
-        let offloads = Offloads::default();
-        sender.set_offloads(offloads);
         Device {
             nic,
             sender,
@@ -138,7 +133,6 @@ impl Device {
             first_pending_ns: 0,
             last_demand_ns: 0,
             left_since_ns: None,
-            offloads,
         }
     }
 
@@ -177,7 +171,6 @@ impl Device {
         let result = body(&mut self.nic, &mut Bus { memory: &self.ram, wire: &mut wire });
         let send_ns = wire.send_ns.unwrap_or(0);
         let emulated_ns = now_ns();
-        self.pass_on_offloads();
         let sent_count = self.nic.counters().tx_frame_count - sent_before;
         if sent_count > 0 {
             if !timed {
@@ -218,15 +211,6 @@ impl Device {
             work.notify_ns += monotonic_ns() - flushed_ns;
         }
         Ok(result)
-    }
-
-    /// Tells the back end when the guest's driver has chosen, or was reset.
-    fn pass_on_offloads(&mut self) {
-        let accepted = self.nic.accepted_offloads();
-        if accepted != self.offloads {
-            self.offloads = accepted;
-            self.sender.set_offloads(accepted);
-        }
     }
 
     /// Sets the interrupt line as the device has it, or later; `sent_count` frames were just sent.
@@ -361,14 +345,10 @@ impl Device {
     }
 
     /// A frame from the network; what waits to be sent goes with it.
-    pub(super) fn receive(
-        &mut self,
-        header: &OffloadHeader,
-        frame: &[u8],
-    ) -> Result<Reception, KvmError> {
+    pub(super) fn receive(&mut self, frame: &[u8]) -> Result<Reception, KvmError> {
         if self.pending > 0 {
             self.flush()?;
         }
-        self.with(|nic, bus| nic.receive(bus.memory, header, frame))
+        self.with(|nic, bus| nic.receive(bus.memory, frame))
     }
 }

@@ -12,7 +12,7 @@ use host::kvm::{
 };
 use sys::clock::ThreadCpuClock;
 
-use super::backend::{Halves, Receiver, Sender};
+use super::backend::{Halves, Receiver};
 use super::boot;
 use super::device::{Device, IrqLine};
 use super::elf;
@@ -78,7 +78,7 @@ impl Prepared {
 
         let pulse = spec.switches.irq_fd.then(Event::new).transpose()?;
         let line = IrqLine::new(machine.clone(), IRQ_LINE.into(), pulse)?;
-        let device = Device::new(nic(spec, sender.as_ref()), sender, ram.clone(), line, &spec.switches);
+        let device = Device::new(nic(spec), sender, ram.clone(), line, &spec.switches);
         let shared = Arc::new(Shared {
             machine: machine.clone(),
             device: Mutex::new(device),
@@ -137,18 +137,16 @@ fn enter(confinement: &Confinement) -> Result<(), MonitorError> {
     Ok(())
 }
 
-/// The card after power-on, and after what firmware does. It offers no more than its back end carries.
-fn nic(spec: &Spec<'_>, sender: &dyn Sender) -> Nic {
+/// The card after power-on, and after what firmware does.
+fn nic(spec: &Spec<'_>) -> Nic {
     let &Spec { mac, switches, .. } = spec;
     if switches.virtio_net {
         let options = NicOptions {
             event_idx: switches.event_idx,
             packed: switches.packed_ring,
             polls: switches.own_polling,
-            checksum: switches.checksum_offload && sender.carries_offloads(),
-            segmentation: switches.segmentation_offload && sender.carries_offloads(),
-            mergeable: switches.mergeable_buffers && !switches.guest_umem,
-            pairs: 1,
+            // The guest's driver has no more.
+            ..NicOptions::PLAIN
         };
         return Nic::virtio(mac, options);
     }

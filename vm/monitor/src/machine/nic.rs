@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::bus::{Bus, GuestMemory, InPlace, NetworkSide, Reception};
 use crate::lance::{self, Counters, Lance, LancePort, Width, csr0};
-use crate::offload::{OffloadHeader, Offloads};
+use crate::offload::OffloadHeader;
 use crate::virtio::{self, NicOptions, VirtioNet, register};
 
 /// Guest physical address of the virtio card's registers: the last 2 MiB below 1 GiB, which are never
@@ -185,24 +185,11 @@ impl Nic {
         }
     }
 
-    /// - `header`: work that is left on the frame; a Lance accepts none.
-    pub(super) fn receive(
-        &mut self,
-        memory: &impl GuestMemory,
-        header: &OffloadHeader,
-        frame: &[u8],
-    ) -> Reception {
+    pub(super) fn receive(&mut self, memory: &impl GuestMemory, frame: &[u8]) -> Reception {
         match self {
             Nic::Lance(lance) => lance.receive(memory, frame),
-            Nic::Virtio(card) => card.receive(memory, header, frame),
-        }
-    }
-
-    /// Work that may be left on received frames.
-    pub(super) fn accepted_offloads(&self) -> Offloads {
-        match self {
-            Nic::Lance(_) => Offloads::default(),
-            Nic::Virtio(card) => card.accepted_offloads(),
+            // The monitor's back ends leave no work.
+            Nic::Virtio(card) => card.receive(memory, &OffloadHeader::FINISHED, frame),
         }
     }
 

@@ -46,12 +46,6 @@ pub struct Switches {
     pub event_idx: bool,
     /// A virtio card offers VIRTIO_F_RING_PACKED.
     pub packed_ring: bool,
-    /// Checksums are left to the next stage, where card and back end carry that.
-    pub checksum_offload: bool,
-    /// Segmentation of TCP is left to the next stage, and checksums with it.
-    pub segmentation_offload: bool,
-    /// A virtio card offers VIRTIO_NET_F_MRG_RXBUF.
-    pub mergeable_buffers: bool,
 }
 
 impl Switches {
@@ -81,9 +75,6 @@ impl Switches {
         event_idx: false,
         packed_ring: false,
         guest_umem: false,
-        checksum_offload: false,
-        segmentation_offload: false,
-        mergeable_buffers: false,
     };
 
     /// All of them.
@@ -99,9 +90,6 @@ impl Switches {
         event_idx: true,
         packed_ring: true,
         guest_umem: true,
-        checksum_offload: true,
-        segmentation_offload: true,
-        mergeable_buffers: true,
         ..Switches::SOURCE
     };
 }

@@ -40,10 +40,6 @@ impl Sender for TapSender {
         self.send_offloaded(&OffloadHeader::FINISHED, frame)
     }
 
-    fn carries_offloads(&self) -> bool {
-        self.tap.has_header()
-    }
-
     fn send_offloaded(&mut self, header: &OffloadHeader, frame: &[u8]) -> Sent {
         self.calls += 1;
         let written = if self.tap.has_header() {
@@ -62,7 +58,8 @@ impl Sender for TapSender {
 
     fn set_offloads(&mut self, offloads: Offloads) {
         let Offloads { checksum, tcp_v4, tcp_v6 } = offloads;
-        let bits = [(checksum, OFFLOAD_CHECKSUM), (tcp_v4, OFFLOAD_TCP_V4), (tcp_v6, OFFLOAD_TCP_V6)];
+        let bits =
+            [(checksum, OFFLOAD_CHECKSUM), (tcp_v4, OFFLOAD_TCP_V4), (tcp_v6, OFFLOAD_TCP_V6)];
         let bits = bits.iter().filter(|(is_on, _)| *is_on).fold(0, |all, (_, bit)| all | bit);
         if self.tap.has_header() {
             self.calls += 1;

@@ -11,7 +11,7 @@ use super::error::MonitorError;
 use super::shared::Shared;
 use super::switches::COMBINE_TICK_US;
 use crate::bus::Reception;
-use crate::offload::SUPER_FRAME_BYTES_MAX;
+use crate::lance::FRAME_BYTES_MAX;
 
 /// Longest sleep: a guard, nothing depends on it.
 const IDLE_TIMEOUT: Duration = Duration::from_millis(200);
@@ -36,7 +36,7 @@ struct Calls {
 
 /// Runs until the monitor stops.
 pub(super) fn run(shared: &Shared, receiver: &mut dyn Receiver) -> Result<(), MonitorError> {
-    let mut buffer = vec![0; SUPER_FRAME_BYTES_MAX];
+    let mut buffer = vec![0; FRAME_BYTES_MAX];
     // A frame that the device did not want yet.
     let mut held = None;
     let mut calls = Calls::default();
@@ -183,7 +183,7 @@ fn receive(
             },
         };
         let Some(frame) = buffer.get(..len) else { return Ok(count) };
-        if shared.device().receive(&receiver.header(), frame)? == Reception::Off {
+        if shared.device().receive(frame)? == Reception::Off {
             *held = Some(len);
             return Ok(count);
         }

@@ -34,11 +34,7 @@ impl VirtioNet {
     }
 
     /// Executes the next command. Returns false if none waits; the driver then notifies of the next one.
-    fn obey_one(
-        &mut self,
-        memory: &impl GuestMemory,
-        control: u16,
-    ) -> Result<bool, DriverFault> {
+    fn obey_one(&mut self, memory: &impl GuestMemory, control: u16) -> Result<bool, DriverFault> {
         let Some(queue) = &mut self.queues[usize::from(control)] else { return Ok(false) };
         let chain = &mut self.chain;
         if !queue.peek(memory, chain)?
@@ -59,8 +55,8 @@ impl VirtioNet {
             Some(&[CLASS_PAIRS, SET_PAIRS, low, high]) => {
                 let pairs = u16::from_le_bytes([low, high]);
                 let max = self.options.pairs.clamp(1, super::PAIRS_MAX);
-                let is_valid = (1..=max).contains(&pairs)
-                    && self.feature_halves[0] & FEATURE_MQ as u32 != 0;
+                let is_valid =
+                    (1..=max).contains(&pairs) && self.feature_halves[0] & FEATURE_MQ as u32 != 0;
                 if is_valid {
                     self.active_pairs = pairs;
                 }

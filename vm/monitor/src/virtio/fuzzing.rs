@@ -4,7 +4,7 @@
 use super::{NicOptions, QUEUE_SIZE_MAX, VirtioNet, WORK_MAX, register, status};
 use crate::bus::{Bus, GuestMemory, NetworkSide, PlainMemory, Reception, Sent};
 use crate::bytes::Bytes;
-use crate::lance::{FRAME_BYTES_MAX, Width};
+use crate::lance::{Counters, FRAME_BYTES_MAX, Width};
 use crate::offload::{OffloadHeader, Offloads, SUPER_FRAME_BYTES_MAX};
 
 /// Guest memory of the hostile driver.
@@ -78,11 +78,19 @@ fn check(card: &VirtioNet, bus: &mut TestBus<'_>) {
     bus.memory.take_access_count();
 }
 
-/// Runs the operations that `bytes` spell; returns how many.
+/// What a run did.
+#[derive(Debug, Clone, Copy)]
+pub struct Ran {
+    pub operation_count: u64,
+    /// Of the card.
+    pub counters: Counters,
+}
+
+/// Runs the operations that `bytes` spell.
 ///
 /// The first byte chooses what the device offers and whether a driver has started it; by its sixth bit a second byte
 /// follows, for offloads, mergeable buffers and pairs of queues.
-pub fn run(bytes: &[u8]) -> u64 {
+pub fn run(bytes: &[u8]) -> Ran {
     let mut bytes = Bytes(bytes);
     let memory = PlainMemory::new(MEMORY_BYTES);
     let mut wire = CheckedWire::default();
@@ -105,13 +113,13 @@ pub fn run(bytes: &[u8]) -> u64 {
     if start & 0x80 == 0 {
         begin(&mut card, &mut bus, start >> 2 & 7);
     }
-    let mut count = 0;
+    let mut operation_count = 0;
     while !bytes.0.is_empty() {
         operation(&mut card, &mut bus, &mut bytes);
         check(&card, &mut bus);
-        count += 1;
+        operation_count += 1;
     }
-    count
+    Ran { operation_count, counters: card.counters }
 }
 
 type TestBus<'a> = Bus<'a, PlainMemory, CheckedWire>;

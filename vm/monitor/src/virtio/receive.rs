@@ -121,7 +121,8 @@ impl VirtioNet {
             return RX;
         }
         let hash = wire::flow::tuple(frame).crc32c();
-        RX + 2 * (hash % u32::from(self.active_pairs)) as u16
+        // The hash as a fraction of the pairs.
+        RX + 2 * (u64::from(hash) * u64::from(self.active_pairs) >> 32) as u16
     }
 
     fn store(

@@ -2,9 +2,9 @@
 //!
 //! Source: virtio 1.2, section 4.2.2.
 
+use super::VirtioNet;
 use super::layout::Layout;
 use super::queue::{QUEUE_SIZE_MAX, Queue};
-use super::VirtioNet;
 use crate::bus::{Bus, GuestMemory, NetworkSide};
 use crate::lance::Width;
 

@@ -28,7 +28,10 @@ pub struct State {
 impl fmt::Display for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let State { status, features, causes, available_counts, active_pairs, fault } = self;
-        write!(f, "status {status:#x}, features {features:#x}, interrupt status {causes}; available")?;
+        write!(
+            f,
+            "status {status:#x}, features {features:#x}, interrupt status {causes}; available"
+        )?;
         for (pair, counts) in available_counts.iter().enumerate() {
             let [rx, tx] =
                 counts.map(|count| count.map_or("not ready".into(), |count| count.to_string()));

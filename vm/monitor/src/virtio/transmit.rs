@@ -100,11 +100,8 @@ impl Sending<'_> {
         &mut self,
         bus: &mut Bus<'_, M, W>,
     ) -> Result<Fate, DriverFault> {
-        let max_bytes = if self.granted.has_segmentation() {
-            SUPER_FRAME_BYTES_MAX
-        } else {
-            FRAME_BYTES_MAX
-        };
+        let max_bytes =
+            if self.granted.has_segmentation() { SUPER_FRAME_BYTES_MAX } else { FRAME_BYTES_MAX };
         if !self.has_length(max_bytes)? {
             return Ok(Fate::Dropped);
         }
@@ -133,7 +130,8 @@ impl Sending<'_> {
         if !self.granted.checksum {
             return Some(OffloadHeader::FINISHED);
         }
-        let header = OffloadHeader::from_bytes(bytes.first_chunk()?).checked(frame, self.granted)?;
+        let header =
+            OffloadHeader::from_bytes(bytes.first_chunk()?).checked(frame, self.granted)?;
         // A driver cannot vouch for a checksum.
         let is_finished = !header.leaves_checksum();
         Some(if is_finished { OffloadHeader::FINISHED } else { header })

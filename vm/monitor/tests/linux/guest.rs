@@ -5,12 +5,15 @@ use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::thread::JoinHandle;
+use std::sync::mpsc;
+use std::time::Duration;
 
 /// Kernel and modules, of `cargo xtask linux-guest`.
 const FOLDER: &str = "../../target/firmware/linux/um";
 /// Modules of the driver, in the order in which they are loaded.
 const MODULES: [&str; 3] = ["failover.ko", "net_failover.ko", "virtio_net.ko"];
+/// Limit for a script on a busy machine.
+const TIMEOUT: Duration = Duration::from_secs(240);
 /// What the guest says when its script has ended.
 const END: &str = "wirepath-linux: end";
 
@@ -27,7 +30,7 @@ pub(crate) fn folder() -> Option<PathBuf> {
 /// A guest that runs. Drop ends it.
 pub(crate) struct Guest {
     process: Child,
-    console: Option<JoinHandle<String>>,
+    console: mpsc::Receiver<String>,
 }
 
 impl Guest {
@@ -35,11 +38,12 @@ impl Guest {
     /// this machine's files, and writes none.
     pub(crate) fn start(folder: &Path, socket: &Path, work: &Path, script: &str) -> Self {
         let init = work.join("init");
-        let insmod: String =
-            MODULES.map(|module| format!("{0}/busybox insmod {0}/{module}\n", folder.display())).concat();
+        let insmod: String = MODULES
+            .map(|module| format!("{0}/busybox insmod {0}/{module}\n", folder.display()))
+            .concat();
         let text = format!(
             "#!/bin/bash\nexport PATH=/usr/sbin:/usr/bin:/sbin:/bin\nmount -t proc proc /proc\n\
-             mount -t sysfs sysfs /sys\n{insmod}ip link set lo up\nip addr add 10.77.0.2/24 dev eth0\n\
+             mount -t sysfs sysfs /sys\n{insmod}set -e\nip link set lo up\nip addr add 10.77.0.2/24 dev eth0\n\
              {script}\necho {END}\nwhile :; do sleep 1; done\n"
         );
         fs::write(&init, text).expect("a file of the test");
@@ -56,14 +60,16 @@ impl Guest {
             .process_group(0)
             .spawn();
         let mut process = process.expect("the kernel starts");
-        let console = process.stdout.take().expect("a pipe");
-        let console = std::thread::spawn(move || read(console));
-        Guest { process, console: Some(console) }
+        let stdout = process.stdout.take().expect("a pipe");
+        let (sender, console) = mpsc::channel();
+        // Fails if the test has ended.
+        std::thread::spawn(move || sender.send(read(stdout)));
+        Guest { process, console }
     }
 
     /// Waits for the end of the script, and returns its output.
-    pub(crate) fn output(&mut self) -> String {
-        self.console.take().expect("asked once").join().expect("no panic")
+    pub(crate) fn output(&self) -> String {
+        self.console.recv_timeout(TIMEOUT).expect("the script ends")
     }
 }
 

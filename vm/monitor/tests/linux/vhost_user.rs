@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use vm_memory::FileOffset;
 use vm_memory::mmap::MmapRegion;
+use vmm_sys_util::sock_ctrl_msg::ScmSocket;
 use wirepath_vmm::lance::{Bus, NetworkSide, Reception, Sent, Width};
 use wirepath_vmm::virtio::{NicOptions, VirtioNet, register as r};
 use wirepath_vmm::{OffloadHeader, Offloads, Receiver, Sender, TapReceiver, TapSender};
-use vmm_sys_util::sock_ctrl_msg::ScmSocket;
 
 use crate::memory::SharedMemory;
 
@@ -26,10 +26,13 @@ const SET_VRING_KICK: u32 = 12;
 const SET_VRING_CALL: u32 = 13;
 const GET_PROTOCOL_FEATURES: u32 = 15;
 const SET_VRING_ENABLE: u32 = 18;
+const SET_BACKEND_REQUEST: u32 = 21;
 const GET_CONFIG: u32 = 24;
 
 const PROTOCOL_FEATURES: u64 = 1 << 30;
 const PROTOCOL_REPLY_ACK: u64 = 1 << 3;
+/// Requests by the back end, of which this one makes none: without the feature Linux 6.1 has no interrupt for the device.
+const PROTOCOL_BACKEND_REQUEST: u64 = 1 << 5;
 const PROTOCOL_CONFIG: u64 = 1 << 9;
 
 const VERSION: u32 = 1;
@@ -67,6 +70,8 @@ pub(crate) struct Backend {
     tap: (TapSender, TapReceiver),
     memory: Option<SharedMemory>,
     vrings: [Vring; 9],
+    /// Socket of this side's requests.
+    requests: Option<File>,
     offloads: Offloads,
     frame: Vec<u8>,
     /// Length of a frame that the card has not taken yet.
@@ -90,6 +95,7 @@ impl Backend {
             tap,
             memory: None,
             vrings: Default::default(),
+            requests: None,
             offloads,
             frame: vec![0; FRAME_BYTES],
             held: None,
@@ -122,8 +128,9 @@ impl Backend {
     /// Waits for a message, notifications of queues, or a frame.
     fn wait(&self, socket: &UnixStream) -> io::Result<(bool, Vec<usize>, bool)> {
         let kicks = self.vrings.iter().enumerate();
-        let kicks: Vec<(usize, BorrowedFd<'_>)> =
-            kicks.filter_map(|(queue, vring)| Some((queue, vring.kick.as_ref()?.as_fd()))).collect();
+        let kicks: Vec<(usize, BorrowedFd<'_>)> = kicks
+            .filter_map(|(queue, vring)| Some((queue, vring.kick.as_ref()?.as_fd())))
+            .collect();
         let mut fds = vec![socket.as_fd()];
         fds.extend(kicks.iter().map(|(_, fd)| *fd));
         // A frame that waits for a buffer is not asked for again.
@@ -216,7 +223,7 @@ impl Backend {
         match request {
             GET_FEATURES => return Ok(Some(self.offered().to_le_bytes().into())),
             GET_PROTOCOL_FEATURES => {
-                let features = PROTOCOL_REPLY_ACK | PROTOCOL_CONFIG;
+                let features = PROTOCOL_REPLY_ACK | PROTOCOL_BACKEND_REQUEST | PROTOCOL_CONFIG;
                 return Ok(Some(features.to_le_bytes().into()));
             }
             SET_FEATURES => self.choose(long(payload, 0) & !PROTOCOL_FEATURES),
@@ -224,8 +231,7 @@ impl Backend {
                 assert_eq!(word(payload, 0), 1, "one region");
                 let [guest_at, size, _, offset] = [8, 16, 24, 32].map(|at| long(payload, at));
                 let file = file.expect("a region has a file");
-                let region =
-                    MmapRegion::from_file(FileOffset::new(file, offset), size as usize);
+                let region = MmapRegion::from_file(FileOffset::new(file, offset), size as usize);
                 self.memory = Some(SharedMemory::new(guest_at, region.expect("a mapping")));
             }
             SET_VRING_NUM => self.set_queue(word(payload, 0), &[(r::QUEUE_NUM, word(payload, 4))]),
@@ -236,7 +242,8 @@ impl Backend {
                     (r::QUEUE_DRIVER_LOW, r::QUEUE_DRIVER_HIGH, available),
                     (r::QUEUE_DEVICE_LOW, r::QUEUE_DEVICE_HIGH, used),
                 ];
-                let writes = parts.map(|(low, high, at)| [(low, at as u32), (high, (at >> 32) as u32)]);
+                let writes =
+                    parts.map(|(low, high, at)| [(low, at as u32), (high, (at >> 32) as u32)]);
                 self.set_queue(word(payload, 0), writes.as_flattened());
             }
             SET_VRING_KICK => self.vrings[usize::from(payload[0])].kick = file,
@@ -245,6 +252,7 @@ impl Backend {
                 self.set_queue(word(payload, 0), &[(r::QUEUE_READY, word(payload, 4))]);
                 self.set(r::STATUS, 15);
             }
+            SET_BACKEND_REQUEST => self.requests = file,
             GET_CONFIG => {
                 let (offset, size) = (word(payload, 0), word(payload, 4));
                 for at in 0..size {

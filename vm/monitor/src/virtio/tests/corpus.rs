@@ -2,13 +2,28 @@
 
 use proptest::prelude::*;
 
+use crate::lance::Counters;
 use crate::virtio::fuzzing;
 
 #[test]
 fn corpus_of_hostile_drivers_holds() {
-    let operations: u64 =
-        testkit::corpus::inputs("virtio_net").iter().map(|bytes| fuzzing::run(bytes)).sum();
+    let inputs = testkit::corpus::inputs("virtio_net");
+    let runs: Vec<_> = inputs.iter().map(|bytes| fuzzing::run(bytes)).collect();
+    let operations: u64 = runs.iter().map(|run| run.operation_count).sum();
     assert!(operations >= 100, "the corpus spells {operations} operations");
+    // In each kind of ring one input has reached each of these.
+    for reached in [
+        |counters: &Counters| counters.tx_super_frame_count > 1,
+        |counters: &Counters| counters.tx_bad_header_count > 1,
+        |counters: &Counters| {
+            counters.rx_merged_frame_count > 1 && counters.rx_super_frame_count > 0
+        },
+        |counters: &Counters| counters.rx_other_pair_count > 0 && counters.tx_other_pair_count > 0,
+        |counters: &Counters| counters.control_command_count > 1,
+    ] {
+        let count = runs.iter().filter(|run| reached(&run.counters)).count();
+        assert!(count >= 2, "{runs:#?}");
+    }
 }
 
 /// Numbers that look random, from a seed: 32-bit xorshift.
@@ -24,7 +39,7 @@ fn a_hundred_thousand_random_operations_break_nothing() {
     let (mut state, mut operations) = (0x2545_f491, 0);
     while operations < 100_000 {
         let bytes: Vec<u8> = (0..4000).map(|_| (next(&mut state) >> 11) as u8).collect();
-        operations += fuzzing::run(&bytes);
+        operations += fuzzing::run(&bytes).operation_count;
     }
 }
 

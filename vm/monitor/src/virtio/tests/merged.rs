@@ -5,8 +5,7 @@ use crate::bus::{GuestMemory, Reception};
 use crate::offload::tests::super_frame;
 use crate::virtio::{NicOptions, RX};
 
-const MERGED: NicOptions =
-    NicOptions { mergeable: true, segmentation: true, ..NicOptions::PLAIN };
+const MERGED: NicOptions = NicOptions { mergeable: true, segmentation: true, ..NicOptions::PLAIN };
 
 /// Posts a buffer of this length.
 fn post(station: &mut Station, slot: u16, len_bytes: u32) {
