@@ -10,6 +10,7 @@ mod firmware;
 mod links;
 mod linux_guest;
 mod package;
+mod public;
 mod release;
 mod sources;
 mod target;
@@ -39,10 +40,14 @@ usage: cargo xtask edges        check the dependencies between the crates of the
        cargo xtask evidence PAGE  measure the tables of docs/evidence/PAGE.md again; --list [PAGE] prints their commands
        cargo xtask causes       plant every cause, as root, and write docs/evidence/causes.md
        cargo xtask kernels      boot the program on Debian's kernels and write docs/reference/kernels.md
+       cargo xtask crates       package the public crates in out/crates, use each from an empty project, rehearse the upload;
+                                --offline leaves the rehearsal out
        cargo xtask release      build the program as one static file, reproducibly, with checksums and its parts in out/
        cargo xtask deb          build it as a Debian package in out/
        cargo xtask rpm          build it as an RPM package in out/
        cargo xtask image        build it as a container image in out/
+       cargo xtask dist         complete the folder of `release` for upload: these packages, sources, install script, Homebrew, Nix and
+                                AUR files, checksums; --sign KEY signs them, --url URL is where they will be
 release takes --profile quick, for tests: not optimised; release, rpm and image take --target aarch64-unknown-linux-gnu: the same for arm64, built on x86-64 Debian";
 
 fn main() -> Result<()> {
@@ -72,10 +77,12 @@ fn main() -> Result<()> {
         ["evidence", page] => evidence::rewrite(root, page),
         ["kernels"] => kernels(root),
         ["causes"] => causes::write_table(root),
+        ["crates", ref rest @ ..] => public::build(root, rest),
         ["release", ref rest @ ..] => package::binary(root, rest),
         ["deb"] => package::deb(root),
         ["rpm", ref target @ ..] => package::rpm(root, Target::parse(target)?),
         ["image", ref target @ ..] => package::image(root, Target::parse(target)?),
+        ["dist", ref rest @ ..] => package::dist(root, rest),
         ["man"] => man(root, &root.join("out/man")),
         ["man", folder] => man(root, &PathBuf::from(folder)),
         _ => bail!("{USAGE}"),
@@ -171,6 +178,14 @@ fn cargo(root: &Path) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root);
     command
+}
+
+/// Removes a file, if it is there.
+fn remove_file(file: &Path) -> Result<()> {
+    if file.exists() {
+        fs::remove_file(file).with_context(|| format!("removing {}", file.display()))?;
+    }
+    Ok(())
 }
 
 fn run(command: &mut Command) -> Result<()> {

@@ -23,7 +23,7 @@ pub(crate) struct Target {
     pub(crate) machine: &'static str,
 }
 
-const TARGETS: [Target; 2] = [
+pub(crate) const TARGETS: [Target; 2] = [
     Target {
         triple: "x86_64-unknown-linux-gnu",
         gnu: "x86_64-linux-gnu",

@@ -44,7 +44,7 @@ fn kind<'a>(arguments: &'a [&'a str]) -> (Kind, &'a [&'a str]) {
 }
 
 /// File with the checksums of the others in its folder.
-const SUMS: &str = "SHA256SUMS";
+pub(super) const SUMS: &str = "SHA256SUMS";
 
 /// Fills a folder with the program of one machine and what belongs to it; files of other machines remain.
 fn pack(root: &Path, release: &Release, version: &str, folder: &Path) -> Result<()> {
@@ -121,10 +121,11 @@ fn sqlite_version(header: &str) -> Option<&str> {
     line.split('"').nth(1)
 }
 
-/// Writes the checksums of all files of a folder.
-fn sum_up(folder: &Path) -> Result<()> {
+/// Writes the checksums of all files of a folder. A signature of earlier ones is removed.
+pub(super) fn sum_up(folder: &Path) -> Result<()> {
     let mut files: Vec<PathBuf> = entries(folder)?;
-    files.retain(|file| file.file_name().is_some_and(|name| name != SUMS));
+    crate::remove_file(&folder.join(format!("{SUMS}.sig")))?;
+    files.retain(|file| file.file_name().is_some_and(|name| name != SUMS) && file.exists());
     files.sort();
     let mut sums = Vec::new();
     for file in &files {
@@ -136,7 +137,7 @@ fn sum_up(folder: &Path) -> Result<()> {
 }
 
 /// SHA-256 of a file, in hexadecimal.
-fn checksum(file: &Path) -> Result<String> {
+pub(super) fn checksum(file: &Path) -> Result<String> {
     let line = output(Command::new("sha256sum").arg("--").arg(file))?;
     let sum = line.trim_start_matches('\\').split_whitespace().next();
     sum.map(str::to_owned).with_context(|| format!("sha256sum said nothing of {}", file.display()))

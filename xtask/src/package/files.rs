@@ -49,10 +49,13 @@ pub(super) fn install(
 
 /// Version of the program.
 pub(super) fn version(root: &Path) -> Result<String> {
-    Ok(package(&metadata(root, &["--no-deps"])?)?["version"]
-        .as_str()
-        .context("no version")?
-        .to_owned())
+    field(root, "version")
+}
+
+/// Text of a field of the program's manifest.
+pub(super) fn field(root: &Path, name: &str) -> Result<String> {
+    let text = package(&metadata(root, &["--no-deps"])?)?[name].as_str().map(str::to_owned);
+    text.with_context(|| format!("no {name}"))
 }
 
 fn package(metadata: &Value) -> Result<&Value> {

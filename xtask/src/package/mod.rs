@@ -5,6 +5,7 @@
 mod binary;
 mod crates;
 mod deb;
+mod dist;
 mod files;
 mod image;
 mod libraries;
@@ -16,6 +17,7 @@ mod system;
 
 pub(crate) use binary::build as binary;
 pub(crate) use deb::build as deb;
+pub(crate) use dist::build as dist;
 pub(crate) use image::build as image;
 pub(crate) use rpm::build as rpm;
 

@@ -24,6 +24,8 @@ fn ci(data: &Data, program: &str) -> Command {
     command
 }
 
+/// Folder of the action.
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 const CI: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../contrib/ci");
 
 #[test]
@@ -59,7 +61,7 @@ fn script_of_ci_jobs_ends_with_4_and_leaves_every_form() {
 
 /// The script of the action's first step: what follows `run: |`, as far as it is indented.
 fn script_of_action() -> String {
-    let text = fs::read_to_string(format!("{CI}/action.yml")).expect("the action");
+    let text = fs::read_to_string(format!("{ROOT}/action.yml")).expect("the action");
     let (_, rest) = text.split_once("      run: |\n").expect("a script");
     indented(rest, 8)
 }
@@ -139,8 +141,8 @@ fn ci_jobs_compare_a_branch_with_the_old_server() {
     // A false alarm of a few per cent is no difference of this size.
     let experiment = format!("command {} --resolve 50", limits.join(" "));
     command.args(["-euc", &script_of_action()]);
-    command.env("GITHUB_ACTION_PATH", CI).env("RUNNER_TEMP", same.path());
-    command.env("EXPERIMENT", experiment).env("RELEASE", "").env("SHA256", "");
+    command.env("GITHUB_ACTION_PATH", ROOT).env("RUNNER_TEMP", same.path());
+    command.env("EXPERIMENT", experiment).env("RELEASE", "").env("SHA256", "").env("VERSION", "");
     let (code, said, _) = compared_in_ci(command, &same, [400, 400]);
     assert_ne!(code, 4, "{said}");
 }
@@ -251,6 +253,51 @@ fn a_release_is_installed_only_with_its_checksum() {
     assert_eq!(fs::read_dir(&bin).expect("a folder").count(), 0, "no part is left");
 }
 
+/// Makes a key, and the file of public keys that names it.
+fn new_signer(data: &Data, name: &str) -> (String, String) {
+    let (key, signers) = (data.file(name), data.file(&format!("{name}.signers")));
+    let mut command = Command::new("ssh-keygen");
+    command.args(["-q", "-t", "ed25519", "-N", "", "-C", "", "-f", &key]);
+    succeed(command);
+    let public = fs::read_to_string(format!("{key}.pub")).expect("a public key");
+    fs::write(&signers, format!("release@wirepath {public}")).expect("our folder");
+    (key, signers)
+}
+
+#[test]
+fn a_release_with_another_signature_is_not_installed() {
+    if !is_installed("ssh-keygen") {
+        return;
+    }
+    let job = Job::new(PROGRAM);
+    let (release, bin) = (job.release.as_str(), job.data.file("bin"));
+    let (key, signers) = new_signer(&job.data, "key");
+    let (_, others) = new_signer(&job.data, "other");
+    let install = |signers: &str| {
+        let mut command = job.install(&[release, &bin]);
+        command.env("WIREPATH_SIGNERS", signers);
+        command
+    };
+    let said = fail(install(&signers), 1);
+    assert!(said.contains("no SHA256SUMS.sig beside"), "{said}");
+    let sums = job.data.file("release/SHA256SUMS");
+    let mut command = Command::new("ssh-keygen");
+    command.args(["-Y", "sign", "-q", "-f", &key, "-n", "wirepath-release", &sums]);
+    succeed(command);
+    let said = fail(install(&others), 1);
+    assert!(said.contains("not signed by a known key: nothing is installed"), "{said}");
+    assert_eq!(said.trim_end().lines().count(), 1, "{said}");
+    assert!(!Path::new(&bin).exists(), "a folder is left");
+    succeed(install(&signers));
+    // Program and sum changed together, as by an intruder of the place that it is fetched from.
+    fs::remove_dir_all(&bin).expect("ours");
+    fs::write(release, "#!/bin/sh\necho other\n").expect("our file");
+    job.sum_up();
+    let said = fail(install(&signers), 1);
+    assert!(said.contains("not signed by a known key: nothing is installed"), "{said}");
+    assert!(!Path::new(&bin).exists(), "a folder is left");
+}
+
 #[test]
 fn a_compressed_release_is_unpacked() {
     let job = Job::new(PROGRAM);
@@ -273,7 +320,8 @@ fn run_job(job: &Job, script: &str, experiment: &str, undecided: &str) -> (Optio
     let mut command = job.command("bash");
     command.args(["-euc", script]);
     command
-        .env("GITHUB_ACTION_PATH", job.data.file("contrib/ci"))
+        .env("GITHUB_ACTION_PATH", job.data.path())
+        .env("VERSION", "")
         .env("RUNNER_TEMP", job.data.file("temp"))
         .env("RELEASE", &job.release)
         .env("WIREPATH_RELEASE", &job.release)
