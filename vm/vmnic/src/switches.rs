@@ -119,9 +119,6 @@ pub(super) fn monitor_switches(arm: &model::Arm) -> vmm::Switches {
         virtio_net: arm.has(Switch::VirtioNet) || is_foreign(arm),
         event_idx: arm.has(Switch::EventIdx),
         packed_ring: arm.has(Switch::PackedRing),
-        checksum_offload: false,
-        segmentation_offload: false,
-        mergeable_buffers: false,
     }
 }
 
