@@ -38,10 +38,7 @@ fn numbers_in<const N: usize>(btf: &[u8], names: [&str; N]) -> Option<[Option<u3
         let (kind, count) = (information >> 24 & 0x1f, information as usize & 0xffff);
         if kind == KIND_FUNC {
             let name = strings.get(word(types, at)? as usize..)?;
-            let is_named = |wanted: &&str| {
-                name.strip_prefix(wanted.as_bytes()).is_some_and(|rest| rest.first() == Some(&0))
-            };
-            if let Some(index) = names.iter().position(|wanted| is_named(&wanted)) {
+            if let Some(index) = names.iter().position(|wanted| is_named(name, wanted)) {
                 found[index].get_or_insert(number);
             }
         }
@@ -49,6 +46,11 @@ fn numbers_in<const N: usize>(btf: &[u8], names: [&str; N]) -> Option<[Option<u3
         number += 1;
     }
     Some(found)
+}
+
+/// - `name`: the strings from the name on, which a zero byte ends.
+fn is_named(name: &[u8], wanted: &str) -> bool {
+    name.strip_prefix(wanted.as_bytes()).is_some_and(|rest| rest.first() == Some(&0))
 }
 
 /// Bytes behind the fields that every type has.
