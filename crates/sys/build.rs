@@ -33,5 +33,6 @@ fn main() {
         "service_wanted",
         "service_waiting",
     ];
-    bpf_build::BpfSources { folder: "bpf", header_folders: &["crates/xdp/bpf"], shared: &shared }.build();
+    bpf_build::BpfSources { folder: "bpf", header_folders: &["crates/xdp/bpf"], shared: &shared }
+        .build();
 }

@@ -213,7 +213,8 @@ fn study_sent_and_received_in_zero_copy_mode() {
         rig.json(&format!("wirepath prove probe {far}"))
     });
     for arm in arms(&document) {
-        for metric in ["sent_pps", "goodput_bps", "received_pps", "cpu_ns_per_packet", "lost_count"] {
+        for metric in ["sent_pps", "goodput_bps", "received_pps", "cpu_ns_per_packet", "lost_count"]
+        {
             let figure = &arm["metrics"][metric];
             let [median, ratio, low, high] =
                 ["median", "ratio", "low", "high"].map(|field| figure[field].as_f64());

@@ -401,7 +401,7 @@ mod tests {
     fn ends(buffers: u16) -> Option<(DatagramRing, UdpSocket, UdpSocket)> {
         static RECEIVERS: AtomicU16 = AtomicU16::new(1);
         let [high, low] = RECEIVERS.fetch_add(1, Ordering::Relaxed).to_be_bytes();
-        let receiver = UdpSocket::bind(([127, 75, high, low], 0)).unwrap();
+        let receiver = UdpSocket::bind((std::net::Ipv4Addr::new(127, 75, high, low), 0)).unwrap();
         let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
         sender.connect(receiver.local_addr().unwrap()).unwrap();
         match DatagramRing::new(receiver.as_fd(), buffers, 100) {
