@@ -199,7 +199,7 @@ mod tests {
         assert_eq!(
             violations(&[sys, io, report]),
             [
-                "crate sys: depends on io; allowed: none",
+                "crate sys: depends on io; allowed: xdp",
                 "crate report: depends on sys; allowed: model",
             ]
         );

@@ -50,6 +50,7 @@ pub const NEEDS: &[&str] = &[
     "socat",
     "sockperf",
     "ssh",
+    "ssh-keygen",
     "sshd",
     "strip",
     "systemd-analyze",

@@ -368,8 +368,9 @@ fn order_books_of_a_live_feed_are_those_of_its_recording() {
         let record = [&["feed", "record", A, &file], &groups[1..]].concat();
         let mut recorder = Running::start(spaces.far(&record));
         recorder.await_stderr("recording to ");
-        let books = ["--group-b", B, "--from-start", "--books", "3", "--receive-buffer", "8388608"];
-        let listener = listen(&spaces, &[&books[..], protocol].concat());
+        let books = ["--group-b", B, "--from-start", "--books", "3"];
+        let patient = ["--receive-buffer", "8388608", "--hold", "5s"];
+        let listener = listen(&spaces, &[&books[..], &patient, protocol].concat());
         // Each line has what the other has lost.
         let lossy = ["--to-b", B, "--drop-a", "10%", "--fault-seed", "3"];
         let session = ["--synthetic", "--symbols", "40", "--rate", "4000", "-c", "3000"];
