@@ -25,7 +25,7 @@ const FLOORS: &[Floor] = &[
     },
     Floor {
         heading: "Workshop",
-        commands: &["prove", "history", "serve", "fleet", "peer"],
+        commands: &["prove", "history", "atlas", "serve", "fleet", "peer"],
         has_examples: false,
     },
     Floor {

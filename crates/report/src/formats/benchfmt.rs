@@ -154,7 +154,7 @@ mod tests {
             ("received_pps", "pps", "received-packets/s", 1.0),
             ("rps", "rps", "rps-rps", 1.0),
             ("lost_count", "count", "lost", 1.0),
-            ("a b\n", "x y", "a_b-x_y", 1.0),
+            ("a b\n", "x y", "a_b_-x_y", 1.0),
             ("", "", "value", 1.0),
         ] {
             let unit = unit(name, of);
