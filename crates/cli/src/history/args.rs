@@ -58,7 +58,7 @@ Example:
 Example:
   wirepath history export --all --format json --out history.json     (on the other machine)
   wirepath history import history.json
-  wirepath history import sort.json     (after hyperfine --export-json sort.json ./sort-old ./sort-new)")]
+  wirepath history import sort.json     (of hyperfine --export-json sort.json)")]
     Import(ImportArgs),
     /// Remove old experiments; only lists them without --yes
     #[command(after_help = "\

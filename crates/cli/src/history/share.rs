@@ -42,7 +42,7 @@ pub(super) fn run(
     Ok(())
 }
 
-/// What a reader of the file learns about the machine.
+/// Prints the facts of the machine that a reader of the file learns.
 fn say_machine(run: &Outcome) {
     let machine = &run.machine;
     let platform = machine

@@ -84,7 +84,7 @@ pub fn from_json(text: &str, modified: &str) -> Result<Option<Outcome>, ForeignE
     Ok(Some(run.outcome(text, modified)))
 }
 
-/// What a tool's document holds.
+/// Content of a tool's document.
 struct ForeignRun {
     tool: &'static str,
     version: Option<String>,

@@ -50,7 +50,7 @@ pub struct ProbeFilterSpec<'a> {
 pub enum FrameMetadata {
     /// A stamp of the kernel's clock, CLOCK_TAI (Linux 6.1).
     Stamp(MetadataKey),
-    /// What the driver of this interface offers (Linux 6.3); the program runs there alone, in native mode.
+    /// Offers of the driver of this interface (Linux 6.3); the program runs there alone, in native mode.
     Hints(MetadataKey, u32),
 }
 

@@ -157,9 +157,9 @@ mod tests {
             Ok(ZeroCopyReceive::NoDriver(why)) => {
                 assert_eq!(why.raw_os_error(), Some(libc::EOPNOTSUPP));
             }
-            Ok(ZeroCopyReceive::NoKernel(why)) => testkit::skip("kernel", &why.to_string()),
+            Ok(ZeroCopyReceive::NoKernel(why)) => testkit::skip("kernel", why.to_string()),
             Err(why) if why.raw_os_error() == Some(libc::EPERM) => {
-                testkit::skip("CAP_NET_ADMIN", &why.to_string());
+                testkit::skip("root", why.to_string());
             }
             other => panic!("{other:?}"),
         }

@@ -1,6 +1,6 @@
 //! Metadata in front of a received frame, written by an XDP program from the hints of the driver.
 //!
-//! Anybody may have sent the bytes that lie there otherwise: a program may have cut off an outer header, and
+//! A sender may have chosen the bytes that lie there otherwise: a program may have cut off an outer header, and
 //! frames are used again. Therefore the metadata ends with a random key that only program and reader know, and
 //! reading takes it away.
 //!

@@ -155,7 +155,7 @@ fn sockets_of_shares_of_one_umem_send_and_receive_unaligned_frames() {
     let sent = frame.clone();
     let near_index = pair.near_index;
     pair.near.run(move || send_frame(near_index, &sent));
-    assert_eq!(take(&mut far.socket, 1), [frame.clone()]);
+    assert_eq!(take(&mut far.socket, 1), std::slice::from_ref(&frame));
     assert!(far.socket.offset_count > 0, "the address had an offset");
     second.tx_post(1, frame.len(), |slot| slot.copy_from_slice(&frame)).expect("it fits");
     flush(&mut second);

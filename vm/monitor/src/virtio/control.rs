@@ -37,9 +37,9 @@ impl VirtioNet {
     fn obey_one(&mut self, memory: &impl GuestMemory, control: u16) -> Result<bool, DriverFault> {
         let Some(queue) = &mut self.queues[usize::from(control)] else { return Ok(false) };
         let chain = &mut self.chain;
-        if !queue.peek(memory, chain)?
-            && !(queue.enable_notifications(memory)? && queue.peek(memory, chain)?)
-        {
+        let waits = queue.peek(memory, chain)?
+            || (queue.enable_notifications(memory)? && queue.peek(memory, chain)?);
+        if !waits {
             return Ok(false);
         }
         let (read, written) = chain.segments.split_at(chain.read_count);

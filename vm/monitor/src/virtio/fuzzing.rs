@@ -78,7 +78,7 @@ fn check(card: &VirtioNet, bus: &mut TestBus<'_>) {
     bus.memory.take_access_count();
 }
 
-/// What a run did.
+/// Deeds of a run.
 #[derive(Debug, Clone, Copy)]
 pub struct Ran {
     pub operation_count: u64,

@@ -122,7 +122,7 @@ impl VirtioNet {
         }
         let hash = wire::flow::tuple(frame).crc32c();
         // The hash as a fraction of the pairs.
-        RX + 2 * (u64::from(hash) * u64::from(self.active_pairs) >> 32) as u16
+        RX + 2 * ((u64::from(hash) * u64::from(self.active_pairs)) >> 32) as u16
     }
 
     fn store(

@@ -14,7 +14,7 @@ const FOLDER: &str = "../../target/firmware/linux/um";
 const MODULES: [&str; 3] = ["failover.ko", "net_failover.ko", "virtio_net.ko"];
 /// Limit for a script on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(240);
-/// What the guest says when its script has ended.
+/// Line of the guest when its script has ended.
 const END: &str = "wirepath-linux: end";
 
 /// Folder of kernel and modules; `None` if they were not built, after a skip.

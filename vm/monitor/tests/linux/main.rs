@@ -26,12 +26,12 @@ const DATAGRAMS: usize = 200;
 /// Limit for a connection of the guest on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// What a guest did with a card.
+/// Use that a guest made of a card.
 struct Seen {
     /// Output of its script.
     said: String,
     counters: Counters,
-    /// What its streams carried to the host.
+    /// Bytes that its streams carried to the host.
     streams: Vec<Vec<u8>>,
     datagrams: usize,
 }
