@@ -77,7 +77,7 @@ pub fn blocks_min(questions: usize) -> u32 {
 /// none: eight trials without a loss may well be of an arm that loses in every fourth.
 const EVENT_SHARE: f64 = 0.2;
 
-/// Trials without an event after which a share of [`EVENT_SHARE`] is excluded at a level.
+/// Trials without an event after which a share of `EVENT_SHARE` is excluded at a level.
 pub fn trials_without_event(level: f64) -> usize {
     ((1.0 - level).ln() / (1.0 - EVENT_SHARE).ln()).ceil() as usize
 }
