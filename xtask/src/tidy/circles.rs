@@ -108,7 +108,10 @@ impl<'a> Tree<'a> {
                     }
                     index += 2;
                 }
-                (TokenTree::Ident(word), _) if word == "use" => {
+                // `impl A + use<'_>` captures lifetimes, and imports nothing.
+                (TokenTree::Ident(word), next)
+                    if word == "use" && !next.is_some_and(|next| is_punct(next, '<')) =>
+                {
                     let rest = &tokens[index + 1..];
                     let end =
                         rest.iter().position(|token| is_punct(token, ';')).unwrap_or(rest.len());
@@ -406,6 +409,15 @@ mod tests {
         let mut files = CIRCLE;
         files[0].1 = "mod a; mod b; mod c; mod d; pub use a::*;";
         files[4].1 = "pub fn f() { let _ = crate::A; }";
+        assert_eq!(circle(&files).len(), 4);
+    }
+
+    #[test]
+    fn lifetimes_that_an_impl_captures_are_no_imports() {
+        let mut files = CIRCLE;
+        files[4].1 = "pub fn f() -> impl A + use<> { g(2 * crate::a::A) }";
+        assert_eq!(circle(&files).len(), 4);
+        files[4].1 = "pub fn f() -> impl A + use<> { crate::a::A; g(2 * 3, 4 * 5); h::i() }";
         assert_eq!(circle(&files).len(), 4);
     }
 
