@@ -51,31 +51,25 @@ need_unstarted_packages() (
     need_packages "$@"
 )
 
-NATS_SERVER=2.15.2
-
-# Builds the message broker of a fleet into target/tools, once. Debian 12 has 2.9, and 2.11 is needed.
-need_nats_server() {
-    local tools
-    tools=$PWD/target/tools
-    [ ! -x "$tools/nats-server" ] || return 0
+# need_go_program MODULE SKIPPED: builds a program of a Go module into target/tools, once.
+need_go_program() {
+    local tools=$PWD/target/tools name=${1%@*}
+    name=${name%/v[0-9]*} name=${name##*/}
+    [ ! -x "$tools/$name" ] || return 0
     command -v go >/dev/null || need_packages golang-go
-    echo "Building nats-server $NATS_SERVER" >&2
+    echo "Building $name ${1##*@}" >&2
     # The toolchain that its module asks for is downloaded if Debian's is older.
-    GOTOOLCHAIN=auto GOBIN=$tools go install "github.com/nats-io/nats-server/v2@v$NATS_SERVER" ||
-        echo "Cannot build nats-server: tests of a fleet over servers will be skipped." >&2
+    GOTOOLCHAIN=auto GOBIN=$tools go install "$1" || echo "Cannot build $name: $2 will be skipped." >&2
 }
 
-BENCHSTAT=v0.0.0-20260908200009-22c9c6c9d4da
+# The message broker of a fleet. Debian 12 has 2.9, and 2.11 is needed.
+need_nats_server() {
+    need_go_program github.com/nats-io/nats-server/v2@v2.15.2 "tests of a fleet over servers"
+}
 
-# Builds benchstat, which reads `report --format benchfmt`, into target/tools, once.
+# Reads `report --format benchfmt`.
 need_benchstat() {
-    local tools
-    tools=$PWD/target/tools
-    [ ! -x "$tools/benchstat" ] || return 0
-    command -v go >/dev/null || need_packages golang-go
-    echo "Building benchstat" >&2
-    GOTOOLCHAIN=auto GOBIN=$tools go install "golang.org/x/perf/cmd/benchstat@$BENCHSTAT" ||
-        echo "Cannot build benchstat: tests of the Go benchmark format will be skipped." >&2
+    need_go_program golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-22c9c6c9d4da "tests of the Go benchmark format"
 }
 
 # Installs the Python packages that read what the program writes into target/tools, once: Perfetto's schema, and

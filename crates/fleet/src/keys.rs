@@ -26,6 +26,17 @@ pub enum KeyError {
     Make(String),
 }
 
+/// Bytes that cannot be signed, or a signature that is not valid.
+#[derive(Debug, thiserror::Error)]
+pub enum SignatureError {
+    /// The own key cannot sign, or the signer's cannot be read.
+    #[error(transparent)]
+    Key(#[from] nkeys::error::Error),
+    /// Another key's, or the bytes were changed.
+    #[error("its signature is not that of its key")]
+    Other,
+}
+
 /// Secret seeds of a host or of the coordinator.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Seeds {
@@ -75,10 +86,10 @@ impl PublicKeys {
                 let (what, why) = (what.to_owned(), format!("{key:?} does not begin with U"));
                 return Err(KeyError::Unreadable { what, kind: "public key", why });
             }
-            public(key).map_err(|why| KeyError::Unreadable {
+            KeyPair::from_public_key(key).map_err(|e| KeyError::Unreadable {
                 what: what.to_owned(),
                 kind: "public key",
-                why,
+                why: e.to_string(),
             })?;
         }
         Ok(())
@@ -91,10 +102,6 @@ fn pair(seed: &str) -> Result<KeyPair, KeyError> {
         kind: "seed",
         why: e.to_string(),
     })
-}
-
-fn public(key: &str) -> Result<KeyPair, String> {
-    KeyPair::from_public_key(key).map_err(|e| e.to_string())
 }
 
 /// Own secret key, and the public keys of those whose messages are read.
@@ -127,8 +134,8 @@ impl Keyring {
     }
 
     /// Signature of bytes by the own key.
-    pub(crate) fn sign(&self, bytes: &[u8]) -> Result<Vec<u8>, String> {
-        self.own.sign(bytes).map_err(|e| e.to_string())
+    pub(crate) fn sign(&self, bytes: &[u8]) -> Result<Vec<u8>, SignatureError> {
+        Ok(self.own.sign(bytes)?)
     }
 
     /// Public key that signs jobs.
@@ -143,8 +150,8 @@ impl Keyring {
 }
 
 /// Checks a signature.
-pub(crate) fn verify(key: &str, bytes: &[u8], signature: &[u8]) -> Result<(), String> {
-    public(key)?.verify(bytes, signature).map_err(|_| "its signature is not that of its key".into())
+pub(crate) fn verify(key: &str, bytes: &[u8], signature: &[u8]) -> Result<(), SignatureError> {
+    KeyPair::from_public_key(key)?.verify(bytes, signature).map_err(|_| SignatureError::Other)
 }
 
 #[cfg(test)]

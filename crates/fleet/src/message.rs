@@ -8,13 +8,59 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::book::{Job, Report, VERSION};
-use crate::keys::{Keyring, verify};
+use crate::keys::{Keyring, SignatureError, verify};
 use crate::packed::{deflate, inflate};
 
 /// Length of a message, bytes.
 pub const MESSAGE_MAX: usize = 256 * 1024;
 /// Length of a job or report after it is inflated, bytes.
 const TEXT_MAX: u64 = 8 * 1024 * 1024;
+
+/// A message that cannot be sent, or is refused.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MessageError {
+    /// Longer than any message.
+    #[error("it has {found} bytes; at most {MESSAGE_MAX} are sent and read")]
+    TooLong {
+        /// Its length.
+        found: usize,
+    },
+    /// Other text than a message.
+    #[error("it is not a valid message: {0}")]
+    Shape(#[source] serde_json::Error),
+    /// Body or signature are no base64.
+    #[error("it is not a valid message: {0}")]
+    Encoding(#[from] base64::DecodeError),
+    /// Another version wrote it.
+    #[error(
+        "it has version {found}, and this Wirepath reads {VERSION}; install the same version at both ends"
+    )]
+    Version {
+        /// Its version.
+        found: u32,
+    },
+    /// Its host has no key here.
+    #[error("{0} is not enrolled")]
+    NotEnrolled(String),
+    /// It cannot be signed, or was signed by another key.
+    #[error(transparent)]
+    Signature(#[from] SignatureError),
+    /// A text that inflates to more than any, or not at all.
+    #[error("{0}")]
+    Packed(String),
+    /// The text is no job or report.
+    #[error("it cannot be read: {0}")]
+    Text(#[source] serde_json::Error),
+    /// The subject names another host.
+    #[error("it is of host {found:?}, not of {host}")]
+    OtherHost {
+        /// Host that it names.
+        found: String,
+        /// Host of its subject.
+        host: String,
+    },
+}
 
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Envelope {
@@ -24,6 +70,28 @@ pub(crate) struct Envelope {
     /// Public key of the signer, where the reader does not know it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) key: Option<String>,
+}
+
+impl Envelope {
+    /// Signs a text behind the word that says what it is.
+    pub(crate) fn seal(
+        keys: &Keyring,
+        kind: &[u8],
+        text: &[u8],
+    ) -> Result<Envelope, SignatureError> {
+        let body = deflate(text);
+        let sig = keys.sign(&[kind, &body].concat())?;
+        let (body, sig) = (BASE64.encode(&body), BASE64.encode(sig));
+        Ok(Envelope { v: VERSION, body, sig, key: None })
+    }
+
+    /// The text, which is still to be inflated, if the signature is the signer's.
+    pub(crate) fn body(&self, signer: &str, kind: &[u8]) -> Result<Vec<u8>, MessageError> {
+        let [body, sig] = [&self.body, &self.sig].map(|text| BASE64.decode(text));
+        let body = body?;
+        verify(signer, &[kind, &body].concat(), &sig?)?;
+        Ok(body)
+    }
 }
 
 /// A message of one kind.
@@ -65,17 +133,12 @@ impl EnvelopeMessage for Report {
 }
 
 /// Signs a message. Errors: it is too long, or the key cannot sign.
-pub fn seal<T: EnvelopeMessage>(keys: &Keyring, message: &T) -> Result<Vec<u8>, String> {
-    let text = serde_json::to_vec(message).map_err(|e| e.to_string())?;
-    let body = deflate(&text);
-    let sig = keys.sign(&signed::<T>(&body))?;
-    let (body, sig) = (BASE64.encode(&body), BASE64.encode(sig));
-    let envelope = Envelope { v: VERSION, body, sig, key: None };
-    let sealed = serde_json::to_vec(&envelope).map_err(|e| e.to_string())?;
-    match sealed.len() {
-        0..=MESSAGE_MAX => Ok(sealed),
-        len => Err(format!("it has {len} bytes; at most {MESSAGE_MAX} are sent")),
-    }
+pub fn seal<T: EnvelopeMessage>(keys: &Keyring, message: &T) -> Result<Vec<u8>, MessageError> {
+    let text = serde_json::to_vec(message).map_err(MessageError::Text)?;
+    let envelope = Envelope::seal(keys, T::KIND.as_bytes(), &text)?;
+    let sealed = serde_json::to_vec(&envelope).map_err(MessageError::Shape)?;
+    check_length(sealed.len())?;
+    Ok(sealed)
 }
 
 /// Reads a message and checks its signature.
@@ -83,43 +146,33 @@ pub fn seal<T: EnvelopeMessage>(keys: &Keyring, message: &T) -> Result<Vec<u8>, 
 /// - `host`: of its subject; the message must be of that host.
 ///
 /// Errors: the reason why it is refused.
-pub fn open<T: EnvelopeMessage>(keys: &Keyring, host: &str, bytes: &[u8]) -> Result<T, String> {
-    if bytes.len() > MESSAGE_MAX {
-        return Err(format!("it has {} bytes; at most {MESSAGE_MAX} are read", bytes.len()));
-    }
-    let envelope: Envelope =
-        serde_json::from_slice(bytes).map_err(|e| format!("it is not a valid message: {e}"))?;
-    is_ours(envelope.v)?;
-    let (body, sig) = (decoded(&envelope.body)?, decoded(&envelope.sig)?);
-    let signer = T::signer(keys, host).ok_or_else(|| format!("{host} is not enrolled"))?;
-    verify(signer, &signed::<T>(&body), &sig)?;
-    let text = inflate(&body, TEXT_MAX)?;
-    let message: T =
-        serde_json::from_slice(&text).map_err(|e| format!("it cannot be read: {e}"))?;
-    is_ours(message.version())?;
+pub fn open<T: EnvelopeMessage>(
+    keys: &Keyring,
+    host: &str,
+    bytes: &[u8],
+) -> Result<T, MessageError> {
+    check_length(bytes.len())?;
+    let envelope: Envelope = serde_json::from_slice(bytes).map_err(MessageError::Shape)?;
+    check_version(envelope.v)?;
+    let signer = T::signer(keys, host).ok_or_else(|| MessageError::NotEnrolled(host.to_owned()))?;
+    let body = envelope.body(signer, T::KIND.as_bytes())?;
+    let text = inflate(&body, TEXT_MAX).map_err(MessageError::Packed)?;
+    let message: T = serde_json::from_slice(&text).map_err(MessageError::Text)?;
+    check_version(message.version())?;
     if message.host() == host {
         Ok(message)
     } else {
-        Err(format!("it is of host {:?}, not of {host}", message.host()))
+        let (found, host) = (message.host().to_owned(), host.to_owned());
+        Err(MessageError::OtherHost { found, host })
     }
 }
 
-pub(crate) fn decoded(text: &str) -> Result<Vec<u8>, String> {
-    BASE64.decode(text).map_err(|e| format!("it is not a valid message: {e}"))
+fn check_length(found: usize) -> Result<(), MessageError> {
+    if found > MESSAGE_MAX { Err(MessageError::TooLong { found }) } else { Ok(()) }
 }
 
-fn is_ours(version: u32) -> Result<(), String> {
-    if version == VERSION {
-        Ok(())
-    } else {
-        Err(format!(
-            "it has version {version}, and this Wirepath reads {VERSION}; install the same version at both ends"
-        ))
-    }
-}
-
-fn signed<T: EnvelopeMessage>(body: &[u8]) -> Vec<u8> {
-    [T::KIND.as_bytes(), body].concat()
+fn check_version(found: u32) -> Result<(), MessageError> {
+    if found == VERSION { Ok(()) } else { Err(MessageError::Version { found }) }
 }
 
 #[cfg(test)]
@@ -170,16 +223,23 @@ mod tests {
         let [coordinator, host, intruder] = rings();
         let sealed = seal(&coordinator, &job()).unwrap();
         assert_eq!(open::<Job>(&host, "h1", &sealed).unwrap(), job());
-        let wrong = open::<Job>(&host, "h2", &sealed).unwrap_err();
+        let wrong = open::<Job>(&host, "h2", &sealed).unwrap_err().to_string();
         assert!(wrong.contains("\"h1\", not of h2"), "{wrong}");
         for forger in [&intruder, &host] {
             let forged = seal(forger, &job()).unwrap();
-            assert!(open::<Job>(&host, "h1", &forged).unwrap_err().contains("signature"));
+            assert!(
+                open::<Job>(&host, "h1", &forged).unwrap_err().to_string().contains("signature")
+            );
         }
         let news = report("x".into());
         let sealed = seal(&host, &news).unwrap();
         assert_eq!(open::<Report>(&coordinator, "h1", &sealed).unwrap(), news);
-        assert!(open::<Report>(&coordinator, "h2", &sealed).unwrap_err().contains("enrolled"));
+        assert!(
+            open::<Report>(&coordinator, "h2", &sealed)
+                .unwrap_err()
+                .to_string()
+                .contains("enrolled")
+        );
         assert!(open::<Report>(&coordinator, "h1", &seal(&intruder, &news).unwrap()).is_err());
     }
 
@@ -190,7 +250,7 @@ mod tests {
         let hosts = BTreeMap::from([("h1".to_owned(), public.clone())]);
         let ring = Keyring::new(&seeds.sign, public, hosts).unwrap();
         let sealed = seal(&ring, &report("x".into())).unwrap();
-        assert!(open::<Job>(&ring, "h1", &sealed).unwrap_err().contains("signature"));
+        assert!(open::<Job>(&ring, "h1", &sealed).unwrap_err().to_string().contains("signature"));
     }
 
     #[test]
@@ -210,10 +270,12 @@ mod tests {
     fn other_versions_and_long_messages_are_refused() {
         let [coordinator, host, _] = rings();
         let newer = seal(&coordinator, &Job { v: 1, ..job() }).unwrap();
-        let why = open::<Job>(&host, "h1", &newer).unwrap_err();
+        let why = open::<Job>(&host, "h1", &newer).unwrap_err().to_string();
         assert!(why.contains("version 1") && why.contains("reads 2"), "{why}");
         let bomb = seal(&host, &report("x".repeat(TEXT_MAX as usize))).unwrap();
-        assert!(open::<Report>(&coordinator, "h1", &bomb).unwrap_err().contains("inflates"));
+        assert!(
+            open::<Report>(&coordinator, "h1", &bomb).unwrap_err().to_string().contains("inflates")
+        );
         assert!(open::<Job>(&host, "h1", &vec![b' '; MESSAGE_MAX + 1]).is_err());
         let mut state = 1_u64;
         let noise: String = (0..MESSAGE_MAX * 2)
@@ -222,6 +284,6 @@ mod tests {
                 char::from(b' ' + (state >> 33) as u8 % 90)
             })
             .collect();
-        assert!(seal(&host, &report(noise)).unwrap_err().contains("at most"));
+        assert!(seal(&host, &report(noise)).unwrap_err().to_string().contains("at most"));
     }
 }

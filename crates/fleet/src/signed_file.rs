@@ -4,12 +4,9 @@
 
 use std::collections::BTreeMap;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD as BASE64;
-
-use crate::keys::{KeyError, Keyring, Seeds, verify};
-use crate::message::{Envelope, decoded};
-use crate::packed::{deflate, inflate};
+use crate::keys::{KeyError, Keyring, Seeds, SignatureError};
+use crate::message::{Envelope, MessageError};
+use crate::packed::inflate;
 
 /// Longest file, bytes.
 pub const FILE_MAX: usize = 4 << 20;
@@ -29,7 +26,7 @@ pub enum SignedFileError {
     Key(#[from] KeyError),
     /// The key cannot sign.
     #[error("cannot sign: {0}")]
-    Sign(String),
+    Sign(#[source] SignatureError),
     /// Longer than any file that is read.
     #[error("it has {found} bytes; at most {FILE_MAX} are read")]
     TooLong {
@@ -42,12 +39,15 @@ pub enum SignedFileError {
     /// A newer version wrote it.
     #[error("its envelope has version {found}, and this Wirepath reads {VERSION}")]
     Version {
-        /// Its version.
+        /// Version of its envelope.
         found: u32,
     },
     /// It was changed, or cut, or signed by another key.
     #[error("its signature is not valid: {0}")]
-    Signature(String),
+    Signature(#[source] MessageError),
+    /// It names no key.
+    #[error("it names no key that signed it")]
+    Unsigned,
     /// The text behind a valid signature cannot be read.
     #[error("its text cannot be read: {0}")]
     Text(String),
@@ -58,7 +58,7 @@ pub enum SignedFileError {
 pub struct SignedText {
     /// Public key of the signer.
     pub signer: String,
-    /// The text.
+    /// Text that was signed, inflated.
     pub text: String,
 }
 
@@ -66,10 +66,8 @@ pub struct SignedText {
 pub fn seal_file(seeds: &Seeds, text: &str) -> Result<Vec<u8>, SignedFileError> {
     let key = seeds.public()?.sign;
     let ring = Keyring::new(&seeds.sign, key.clone(), BTreeMap::new())?;
-    let body = deflate(text.as_bytes());
-    let sig = ring.sign(&[KIND, &body].concat()).map_err(SignedFileError::Sign)?;
-    let (body, sig) = (BASE64.encode(&body), BASE64.encode(sig));
-    let envelope = Envelope { v: VERSION, body, sig, key: Some(key) };
+    let sealed = Envelope::seal(&ring, KIND, text.as_bytes()).map_err(SignedFileError::Sign)?;
+    let envelope = Envelope { v: VERSION, key: Some(key), ..sealed };
     let mut sealed = serde_json::to_vec(&envelope).map_err(SignedFileError::Shape)?;
     sealed.push(b'\n');
     let found = sealed.len();
@@ -86,16 +84,14 @@ pub fn open_file(bytes: &[u8]) -> Result<SignedText, SignedFileError> {
     if envelope.v != VERSION {
         return Err(SignedFileError::Version { found: envelope.v });
     }
-    let Some(signer) = envelope.key else {
-        return Err(SignedFileError::Signature("it names no key".to_owned()));
+    let Some(signer) = &envelope.key else {
+        return Err(SignedFileError::Unsigned);
     };
-    let body = decoded(&envelope.body).map_err(SignedFileError::Signature)?;
-    let sig = decoded(&envelope.sig).map_err(SignedFileError::Signature)?;
     // The text is inflated only if it is the signer's.
-    verify(&signer, &[KIND, &body].concat(), &sig).map_err(SignedFileError::Signature)?;
+    let body = envelope.body(signer, KIND).map_err(SignedFileError::Signature)?;
     let text = inflate(&body, TEXT_MAX).map_err(SignedFileError::Text)?;
     let text = String::from_utf8(text).map_err(|e| SignedFileError::Text(e.to_string()))?;
-    Ok(SignedText { signer, text })
+    Ok(SignedText { signer: signer.clone(), text })
 }
 
 #[cfg(test)]
@@ -129,7 +125,7 @@ mod tests {
         assert!(matches!(open_file(newer.as_bytes()), Err(SignedFileError::Version { found: 2 })));
         let (head, _) = sealed.split_once(",\"key\"").unwrap();
         let unnamed = format!("{head}}}");
-        assert!(matches!(open_file(unnamed.as_bytes()), Err(SignedFileError::Signature(_))));
+        assert!(matches!(open_file(unnamed.as_bytes()), Err(SignedFileError::Unsigned)));
         let bomb = seal_file(&seeds, &"x".repeat(TEXT_MAX as usize + 1)).unwrap();
         assert!(matches!(open_file(&bomb), Err(SignedFileError::Text(_))));
     }

@@ -12,6 +12,7 @@ pub mod foreign;
 pub mod formats;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
+mod hash;
 pub mod html;
 pub mod json;
 pub mod live;

@@ -22,12 +22,15 @@ const EFFECTS: [f64; 10] = [-0.20, -0.16, -0.24, -0.18, -0.22, -0.19, -0.10, -0.
 const SCALES: [f64; 10] = [1.0, 2.0, 1.5, 0.5, 3.0, 1.0, 2.5, 0.8, 1.2, 1.0];
 
 fn words() -> Vocabulary {
-    let set = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
     Vocabulary {
         paths: set(&["probe"]),
         loads: set(&["ping", "flood"]),
         switches: set(&["spin", "batch", "gso", "bypass", "rps"]),
     }
+}
+
+fn set(words: &[&str]) -> BTreeSet<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
 }
 
 fn metric(trials: Vec<f64>, verdict: Option<Verdict>) -> MetricOutcome {
@@ -229,18 +232,18 @@ fn no_name_is_in_what_is_shared() {
 }
 
 fn leaves(value: &Value, path: &mut Vec<String>, found: &mut Vec<Vec<String>>) {
-    let mut below = |part: String, value: &Value| {
+    let parts: Vec<(String, &Value)> = match value {
+        Value::Object(fields) => fields.iter().map(|(name, value)| (name.clone(), value)).collect(),
+        Value::Array(list) => {
+            list.iter().enumerate().map(|(at, value)| (at.to_string(), value)).collect()
+        }
+        Value::String(_) => return found.push(path.clone()),
+        _ => return,
+    };
+    for (part, value) in parts {
         path.push(part);
         leaves(value, path, found);
         path.pop();
-    };
-    match value {
-        Value::Object(fields) => fields.iter().for_each(|(name, value)| below(name.clone(), value)),
-        Value::Array(list) => {
-            list.iter().enumerate().for_each(|(at, value)| below(at.to_string(), value));
-        }
-        Value::String(_) => found.push(path.clone()),
-        _ => {}
     }
 }
 
@@ -264,29 +267,32 @@ fn kernel_and_interface_keep_what_they_are_and_lose_their_names() {
 #[test]
 fn contribution_without_a_floor_or_with_figures_that_disagree_is_refused() {
     use ContributionProblem as Problem;
-    let of = |change: &dyn Fn(&mut Outcome)| {
+    fn problems(change: impl Fn(&mut Outcome)) -> Vec<Problem> {
         let mut run = redacted(&run(0, -0.2, 1.0), &words());
         change(&mut run);
         let contribution = Contribution { names: false, ..Contribution::new(&[run], None) };
         check(&contribution, &words(), false)
-    };
+    }
     fn spin(run: &mut Outcome) -> &mut MetricOutcome {
         run.arms[2].metrics.get_mut("rtt_ns_p50").expect("it is there")
     }
-    assert_eq!(of(&|_| {}), []);
+    assert_eq!(problems(|_| {}), []);
     let name = || "rtt_ns_p50".to_owned();
-    assert_eq!(of(&|run| run.floor.clear()), [Problem::NoFloor(1, name())]);
-    assert_eq!(of(&|run| drop(run.arms.remove(1))), [Problem::NoFloor(1, name())]);
-    assert_eq!(of(&|run| run.name = Some("db7".into())), [Problem::Names(1)]);
-    assert_eq!(of(&|run| run.machine.nic.clear()), [Problem::Machine(1)]);
-    assert_eq!(of(&|run| run.ended = model::Ended::Interrupted), [Problem::Unfinished(1)]);
-    assert_eq!(of(&|run| run.resolve = 3.0), [Problem::Resolution(1, 3.0)]);
+    assert_eq!(problems(|run| run.floor.clear()), [Problem::NoFloor(1, name())]);
+    assert_eq!(problems(|run| drop(run.arms.remove(1))), [Problem::NoFloor(1, name())]);
+    assert_eq!(problems(|run| run.name = Some("db7".into())), [Problem::Names(1)]);
+    assert_eq!(problems(|run| run.machine.nic.clear()), [Problem::Machine(1)]);
+    assert_eq!(problems(|run| run.ended = model::Ended::Interrupted), [Problem::Unfinished(1)]);
+    assert_eq!(problems(|run| run.resolve = 3.0), [Problem::Resolution(1, 3.0)]);
     let ratio = [Problem::Ratio(1, "spin".into(), name())];
-    assert_eq!(of(&|run| (spin(run).low, spin(run).high) = (Some(0.4), Some(0.5))), ratio);
+    assert_eq!(problems(|run| (spin(run).low, spin(run).high) = (Some(0.4), Some(0.5))), ratio);
     let verdict = [Problem::Verdict(1, "spin".into(), name())];
-    assert_eq!(of(&|run| spin(run).verdict = Some(Verdict::Worse)), verdict);
-    assert!(matches!(of(&|run| spin(run).trials[0] = Some(-1.0))[..], [Problem::NotPositive(..)]));
-    assert!(of(&|run| run.blocks = 3).contains(&Problem::Blocks(1, 3)));
+    assert_eq!(problems(|run| spin(run).verdict = Some(Verdict::Worse)), verdict);
+    assert!(matches!(
+        problems(|run| spin(run).trials[0] = Some(-1.0))[..],
+        [Problem::NotPositive(..)]
+    ));
+    assert!(problems(|run| run.blocks = 3).contains(&Problem::Blocks(1, 3)));
     let named = Contribution::new(&[run(0, -0.2, 1.0)], None);
     assert_eq!(check(&named, &words(), false), [Problem::WithNames]);
     assert_eq!(check(&named, &words(), true), []);

@@ -30,6 +30,8 @@ pub const TYPE_ARP: u16 = 0x0806;
 pub const TYPE_VLAN: u16 = 0x8100;
 /// EtherType of a provider's VLAN tag (802.1ad).
 pub const TYPE_PROVIDER_VLAN: u16 = 0x88a8;
+/// VLAN tags that [`network`] skips.
+const TAGS_MAX: usize = 2;
 /// Broadcast address.
 pub const BROADCAST: [u8; 6] = [0xff; 6];
 
@@ -135,6 +137,27 @@ pub(crate) fn ip_offset(frame: &[u8]) -> Result<(usize, bool), FrameError> {
     })
 }
 
+/// EtherType behind up to two VLAN tags, and the offset of what follows it; `None` if that is cut.
+#[inline]
+pub fn network(frame: &[u8]) -> Option<(u16, usize)> {
+    let mut at = TYPE_OFFSET;
+    let mut ethertype = type_at(frame, at)?;
+    for _ in 0..TAGS_MAX {
+        if !is_vlan(ethertype) {
+            break;
+        }
+        at += VLAN_BYTES;
+        ethertype = type_at(frame, at)?;
+    }
+    Some((ethertype, at + 2))
+}
+
+#[inline]
+fn type_at(frame: &[u8], at: usize) -> Option<u16> {
+    frame.get(at..)?.first_chunk().copied().map(u16::from_be_bytes)
+}
+
+#[inline]
 fn is_vlan(ethertype: u16) -> bool {
     matches!(ethertype, TYPE_VLAN | TYPE_PROVIDER_VLAN)
 }
@@ -170,6 +193,19 @@ mod tests {
             error,
             FrameError::Other { field: "EtherType", at, expected: 0x0800, found: 0x8100 }
         );
+    }
+
+    #[test]
+    fn network_layer_is_found_behind_up_to_two_tags() {
+        let mut bytes = [0; 24];
+        bytes[12..].copy_from_slice(&[0x88, 0xa8, 0, 5, 0x81, 0, 0, 9, 0x81, 0, 8, 0]);
+        assert_eq!(network(&bytes), Some((TYPE_VLAN, 22)), "a third tag is no further");
+        bytes[20..22].copy_from_slice(&TYPE_IPV6.to_be_bytes());
+        assert_eq!(network(&bytes), Some((TYPE_IPV6, 22)));
+        assert_eq!(network(&bytes[..21]), None);
+        bytes[12..14].copy_from_slice(&TYPE_ARP.to_be_bytes());
+        assert_eq!(network(&bytes[..14]), Some((TYPE_ARP, 14)));
+        assert_eq!(network(&bytes[..13]), None);
     }
 
     #[test]

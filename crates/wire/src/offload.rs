@@ -21,8 +21,6 @@ const TCP_FIN: u8 = 1;
 const TCP_PSH: u8 = 8;
 const TCP_CWR: u8 = 0x80;
 const V4_ID_OFFSET: usize = 4;
-/// VLAN tags that are skipped.
-const TAGS_MAX: usize = 2;
 /// IP headers of a frame that are found: a packet in tunnels.
 const LAYERS_MAX: usize = 4;
 
@@ -33,6 +31,24 @@ pub struct Unfinished {
     pub start: usize,
     /// Of its field, behind `start`.
     pub offset: usize,
+}
+
+/// Upper layer of a frame's outermost packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UpperLayer {
+    /// True behind IPv4, false behind IPv6.
+    pub is_v4: bool,
+    /// Its protocol's number.
+    pub protocol: u8,
+    /// Offset of its header in the frame.
+    pub at: usize,
+}
+
+/// Finds the upper layer of a frame, behind VLAN tags; `None` if the frame is not IP, a fragment, or cut.
+#[inline]
+pub fn upper_layer(frame: &[u8]) -> Option<UpperLayer> {
+    let Layer { is_v4, protocol, upper_at: at, .. } = Layer::of(frame, 0)?;
+    Some(UpperLayer { is_v4, protocol, at })
 }
 
 /// An IP header of a frame, and the packet behind it.
@@ -56,16 +72,8 @@ impl Layer {
     /// The layer of the frame that begins at `at`; `None` if it is not IP, a fragment, or cut.
     #[inline]
     fn of(frame: &[u8], at: usize) -> Option<Layer> {
-        let mut type_at = at + ethernet::TYPE_OFFSET;
-        let mut ethertype = word(frame, type_at)?;
-        for _ in 0..TAGS_MAX {
-            if !matches!(ethertype, ethernet::TYPE_VLAN | ethernet::TYPE_PROVIDER_VLAN) {
-                break;
-            }
-            type_at += ethernet::VLAN_BYTES;
-            ethertype = word(frame, type_at)?;
-        }
-        let ip_at = type_at + 2;
+        let (ethertype, behind) = ethernet::network(frame.get(at..)?)?;
+        let ip_at = at + behind;
         let packet = frame.get(ip_at..)?;
         match ethertype {
             ethernet::TYPE_IPV4 => {

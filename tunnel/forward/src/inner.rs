@@ -4,9 +4,6 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use wire::{checksum, ecn::Ecn, ethernet, gre, ipv4, ipv6, udp, vxlan};
 
-/// Maximum number of VLAN tags to skip.
-const TAGS_MAX: usize = 2;
-
 /// The IP header in an inner frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ip {
@@ -42,16 +39,7 @@ pub(super) fn ends_v4(header: &[u8; ipv4::HEADER_BYTES_MIN]) -> u64 {
 /// IP header of a frame; `None` if it is missing or truncated.
 #[inline]
 pub(super) fn ip(frame: &[u8]) -> Option<Ip> {
-    let mut type_at = ethernet::TYPE_OFFSET;
-    let mut ethertype = word(frame, type_at)?;
-    for _ in 0..TAGS_MAX {
-        if !matches!(ethertype, ethernet::TYPE_VLAN | ethernet::TYPE_PROVIDER_VLAN) {
-            break;
-        }
-        type_at += ethernet::VLAN_BYTES;
-        ethertype = word(frame, type_at)?;
-    }
-    let at = type_at + 2;
+    let (ethertype, at) = ethernet::network(frame)?;
     let rest = frame.get(at..)?;
     match ethertype {
         ethernet::TYPE_IPV4 => {

@@ -80,7 +80,7 @@ pub(crate) fn run(context: &Context, args: &RunArgs) -> Result<(), Failure> {
         let serve = metrics.as_ref().map(|metrics| {
             let (done, shown) = (&done, shown.clone());
             start(scope, "metrics", move || {
-                privileges::drop_all().map(|()| metrics.serve(done, move || metrics_of(&shown)))
+                privileges::drop_all().map(|()| metrics.serve(done, move || shown_metrics(&shown)))
             })
         });
         if let Some(why) = serve.as_ref().and_then(Started::refused) {
@@ -121,7 +121,7 @@ fn read(file: &Path) -> Result<Config, String> {
     Config::parse(&text).map_err(|errors| format!("{}:\n{errors}", file.display()))
 }
 
-fn metrics_of(shown: &Mutex<Option<Live>>) -> Metrics {
+fn shown_metrics(shown: &Mutex<Option<Live>>) -> Metrics {
     let live = shown.lock().unwrap_or_else(PoisonError::into_inner);
     live.as_ref().map_or_else(|| Metrics::new("wirepath_tunnel"), Live::metrics)
 }

@@ -5,7 +5,8 @@
 //!
 //! Source: virtio 1.2, section 5.1.6; struct virtio_net_hdr, include/uapi/linux/virtio_net.h.
 
-use wire::{ethernet, ipv4, ipv6};
+use wire::ethernet;
+use wire::offload::upper_layer;
 
 /// Longest frame that is still to be cut: Ethernet header, a VLAN tag, and the longest IPv4 packet.
 pub(crate) const SUPER_FRAME_BYTES_MAX: usize =
@@ -27,8 +28,6 @@ const TCP: u8 = 6;
 const TCP_CHECKSUM_OFFSET: u16 = 16;
 const TCP_LEN_OFFSET: usize = 12;
 const TCP_HEADER_BYTES_MIN: usize = 20;
-/// VLAN tags that are skipped.
-const TAGS_MAX: usize = 2;
 /// Most segments of a frame: 64 KiB by the smallest segment of Linux, 48 bytes. A header that asks for segments of one
 /// byte would have the host build 65,535 frames for one.
 const SEGMENTS_MAX: usize = 1366;
@@ -36,7 +35,7 @@ const SEGMENTS_MAX: usize = 1366;
 /// Kinds of work that may be left to the next stage.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Offloads {
-    /// Checksums.
+    /// Checksums of TCP and UDP over the payload.
     pub checksum: bool,
     /// Segmentation of TCP over IPv4.
     pub tcp_v4: bool,
@@ -147,37 +146,11 @@ impl OffloadHeader {
 /// Length of all headers of a frame whose TCP header begins at `start`; `None` if it is not such a frame, or has no
 /// payload.
 fn tcp_headers_bytes(frame: &[u8], start: usize, gso_type: u8) -> Option<usize> {
-    let mut type_at = ethernet::TYPE_OFFSET;
-    let mut ethertype = word(frame, type_at)?;
-    for _ in 0..TAGS_MAX {
-        if !matches!(ethertype, ethernet::TYPE_VLAN | ethernet::TYPE_PROVIDER_VLAN) {
-            break;
-        }
-        type_at += ethernet::VLAN_BYTES;
-        ethertype = word(frame, type_at)?;
-    }
-    let packet = frame.get(type_at + 2..)?;
-    let upper_at = match (gso_type, ethertype) {
-        (TCP_V4, ethernet::TYPE_IPV4) => {
-            let header = ipv4::Header::parse(packet, packet.len()).ok()?;
-            let is_tcp = header.protocol() == TCP && !header.is_fragment();
-            is_tcp.then_some(header.header_bytes())?
-        }
-        (TCP_V6, ethernet::TYPE_IPV6) => {
-            let header = ipv6::Header::parse(packet, packet.len()).ok()?;
-            let upper = ipv6::upper(packet, &header);
-            (upper.protocol == TCP && !upper.is_opaque).then_some(upper.at)?
-        }
-        _ => return None,
-    };
+    let upper = upper_layer(frame)?;
+    let is_tcp = upper.protocol == TCP && upper.is_v4 == (gso_type == TCP_V4) && upper.at == start;
     let header_bytes = usize::from(frame.get(start.checked_add(TCP_LEN_OFFSET)?)? >> 4) * 4;
     let end = start + header_bytes;
-    let is_there = type_at + 2 + upper_at == start && header_bytes >= TCP_HEADER_BYTES_MIN;
-    (is_there && end < frame.len()).then_some(end)
-}
-
-fn word(bytes: &[u8], at: usize) -> Option<u16> {
-    bytes.get(at..)?.first_chunk().copied().map(u16::from_be_bytes)
+    (is_tcp && header_bytes >= TCP_HEADER_BYTES_MIN && end < frame.len()).then_some(end)
 }
 
 #[cfg(test)]

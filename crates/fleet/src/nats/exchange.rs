@@ -81,7 +81,8 @@ impl NatsExchange {
         self.held.insert(number, Held { message, host: host.clone(), fence });
         match read {
             Ok(report) => Some((number, report)),
-            Err(why) => {
+            Err(e) => {
+                let why = e.to_string();
                 self.refused_numbers.push(number);
                 self.refusals.push(MessageRefusal { host, why, payload });
                 None
@@ -112,11 +113,15 @@ impl Exchange for NatsExchange {
         };
         match open(&self.keys, host, &stored.payload) {
             Ok(job) => Ok(Some(job)),
-            Err(why) => {
+            Err(e) => {
                 if self.refused_job != stored.sequence {
                     self.refused_job = stored.sequence;
                     let payload = stored.payload;
-                    self.refusals.push(MessageRefusal { host: host.to_owned(), why, payload });
+                    self.refusals.push(MessageRefusal {
+                        host: host.to_owned(),
+                        why: e.to_string(),
+                        payload,
+                    });
                 }
                 Ok(None)
             }

@@ -71,10 +71,10 @@ pub fn xdp_hints(ifindex: u32) -> Result<XdpHints, NetError> {
     let Some((received, sent)) = bits else {
         return Err(NetError::Unsupported { what: what.to_owned() });
     };
-    Ok(hints_of(received, sent))
+    Ok(hints_named(received, sent))
 }
 
-fn hints_of(received: u64, sent: u64) -> XdpHints {
+fn hints_named(received: u64, sent: u64) -> XdpHints {
     XdpHints {
         rx_stamp: received & XdpRxMetadata::Timestamp as u64 != 0,
         rx_hash: received & XdpRxMetadata::Hash as u64 != 0,
@@ -93,10 +93,10 @@ mod tests {
     fn each_bit_of_the_kernel_is_one_field() {
         for (n, name) in NAMES.into_iter().enumerate() {
             let bits = if n < 3 { (1 << n, 0) } else { (0, 1 << (n - 3)) };
-            let text = hints_of(bits.0, bits.1).to_string();
+            let text = hints_named(bits.0, bits.1).to_string();
             assert!(text.starts_with(&format!("{name}; not ")), "{text}");
         }
-        assert_eq!(hints_of(0, 0).to_string(), "none");
-        assert_eq!(hints_of(7, 7).to_string(), NAMES.join(", "));
+        assert_eq!(hints_named(0, 0).to_string(), "none");
+        assert_eq!(hints_named(7, 7).to_string(), NAMES.join(", "));
     }
 }

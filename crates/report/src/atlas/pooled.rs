@@ -50,7 +50,7 @@ pub enum AtlasGroup {
 
 impl AtlasGroup {
     /// Groups of a run, each but the first with machines that have something in common.
-    fn all_of(entry: &AtlasEntry) -> [AtlasGroup; 4] {
+    fn memberships(entry: &AtlasEntry) -> [AtlasGroup; 4] {
         [
             AtlasGroup::All,
             AtlasGroup::Driver(entry.driver.clone()),
@@ -142,7 +142,8 @@ fn section(subject: String, entries: &[AtlasEntry]) -> AtlasSection {
     let resolve = resolve.unwrap_or(RESOLVE);
     let mut asked = Vec::new();
     for (arm, metric) in arms_and_metrics(entries) {
-        let groups: BTreeSet<AtlasGroup> = entries.iter().flat_map(AtlasGroup::all_of).collect();
+        let groups: BTreeSet<AtlasGroup> =
+            entries.iter().flat_map(AtlasGroup::memberships).collect();
         asked.extend(groups.into_iter().filter_map(|group| ask(entries, arm, metric, group)));
     }
     // Two families, each corrected by itself: all machines, and parts of them.
@@ -224,11 +225,11 @@ fn ask<'a>(
     group: AtlasGroup,
 ) -> Option<Asked<'a>> {
     let with_arm: Vec<&AtlasEntry> =
-        entries.iter().filter(|entry| arm_of(&entry.outcome, arm).is_some()).collect();
+        entries.iter().filter(|entry| judged_arm(&entry.outcome, arm).is_some()).collect();
     let of_group: Vec<&AtlasEntry> = with_arm
         .iter()
         .copied()
-        .filter(|entry| AtlasGroup::all_of(entry).contains(&group))
+        .filter(|entry| AtlasGroup::memberships(entry).contains(&group))
         .collect();
     let is_part = group != AtlasGroup::All;
     if of_group.is_empty() || (is_part && of_group.len() == with_arm.len()) {
@@ -256,14 +257,14 @@ fn ask<'a>(
     Some(asked)
 }
 
-fn arm_of<'a>(outcome: &'a Outcome, name: &str) -> Option<&'a ArmOutcome> {
+fn judged_arm<'a>(outcome: &'a Outcome, name: &str) -> Option<&'a ArmOutcome> {
     outcome.arms.iter().find(|arm| arm.name == name && is_judged(arm))
 }
 
 impl Asked<'_> {
     fn add_run(&mut self, entry: &AtlasEntry, machine: usize) {
         let outcome = &entry.outcome;
-        let Some(arm) = arm_of(outcome, self.arm) else { return };
+        let Some(arm) = judged_arm(outcome, self.arm) else { return };
         if !arm.support.is_yes() {
             self.counts.unsupported += 1;
             return;

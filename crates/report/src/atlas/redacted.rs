@@ -1,13 +1,13 @@
 //! Outcomes without names: only what is on a list is kept.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write;
 
 use model::{
     ArmKind, ArmOutcome, CarryOver, Machine, MetricOutcome, Outcome, Phrases, Support, Trust,
     WireSpec,
 };
-use sha2::{Digest, Sha256};
+
+use crate::hash::{SHORT_HASH_LEN, short_hash};
 
 /// Words that Wirepath itself gave a meaning: no user's text is among them.
 #[derive(Debug, Clone, Default)]
@@ -123,17 +123,14 @@ fn carry_over(check: &CarryOver, judged: &[String]) -> Option<CarryOver> {
 /// `run-` and a hash; that of a redacted run stays.
 fn run_id(outcome: &Outcome) -> String {
     let is_redacted = outcome.id.strip_prefix("run-").is_some_and(|hash| {
-        hash.len() == 16 && hash.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+        hash.len() == SHORT_HASH_LEN
+            && hash.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
     });
     if is_redacted {
         return outcome.id.clone();
     }
     let text = format!("{}\n{}\n{}", outcome.id, outcome.started, outcome.machine.id);
-    let mut id = "run-".to_owned();
-    Sha256::digest(text).iter().take(8).for_each(|byte| {
-        let _ = write!(id, "{byte:02x}");
-    });
-    id
+    format!("run-{}", short_hash(&text))
 }
 
 /// The day of a time, as a time.

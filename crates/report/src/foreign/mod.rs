@@ -7,7 +7,6 @@ mod hyperfine;
 mod k6;
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
 use model::{
     ArmKind, ArmOutcome, Better, Ended, Machine, MetricOutcome, Outcome, Phrases, RESOLVE, SCHEMA,
@@ -15,9 +14,9 @@ use model::{
 };
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-use sha2::{Digest, Sha256};
 
-use crate::text::visible;
+use crate::formats::one_line;
+use crate::hash::short_hash;
 
 /// Most commands or metrics of a file, and most runs of a command.
 const ENTRIES_MAX: usize = 1000;
@@ -36,7 +35,7 @@ pub enum ForeignError {
     /// It looks like a document of the tool, and is none.
     #[error("not a valid JSON export of {tool}")]
     Shape {
-        /// The tool.
+        /// Name of the other tool.
         tool: &'static str,
         #[source]
         source: serde_json::Error,
@@ -122,7 +121,7 @@ impl ForeignRun {
         let version = self.version.map_or(tool.to_owned(), |version| format!("{tool} {version}"));
         Outcome {
             schema: SCHEMA,
-            id: id(tool, text),
+            id: format!("{tool}-{}", short_hash(text)),
             name: None,
             note: None,
             started: self.started.unwrap_or_else(|| modified.to_owned()),
@@ -188,19 +187,9 @@ pub fn is_foreign(outcome: &Outcome) -> bool {
     outcome.machine.notes.contains_key(ORIGIN)
 }
 
-fn id(tool: &str, text: &str) -> String {
-    let digest = Sha256::digest(text.as_bytes());
-    let mut id = format!("{tool}-");
-    digest.iter().take(8).for_each(|byte| {
-        let _ = write!(id, "{byte:02x}");
-    });
-    id
-}
-
 /// A name in one line, without characters that drive a terminal.
 fn name(text: &str) -> String {
-    let text = visible(text).replace(['\n', '\t'], " ");
-    text.trim().chars().take(NAME_CHARS_MAX).collect()
+    one_line(text).trim().chars().take(NAME_CHARS_MAX).collect()
 }
 
 /// A value in the unit of its metric. Errors: it is no measured value.

@@ -32,8 +32,9 @@ mod tests {
 
     #[test]
     fn times_shares_and_rates_have_base_units_and_counts_have_none() {
-        let value =
-            |value: f64, unit: &str| base_unit(unit).map(|base| (value * base.factor, base.name));
+        fn value(value: f64, unit: &str) -> Option<(f64, &'static str)> {
+            base_unit(unit).map(|base| (value * base.factor, base.name))
+        }
         assert_eq!(value(250.0, "ms"), Some((0.25, "seconds")));
         assert_eq!(value(8e9, "bps"), Some((1e9, "bytes_per_second")));
         assert_eq!(value(50.0, "percent"), Some((0.5, "ratio")));

@@ -26,7 +26,7 @@ struct Unit {
 pub fn to_benchfmt(outcome: &Outcome) -> String {
     let mut out = format!("# {}, {}\n", one_line(&outcome.id), one_line(&outcome.started));
     for (key, value) in configuration(outcome) {
-        let _ = writeln!(out, "{}: {}", config_key(&key), one_line(&value).trim());
+        let _ = writeln!(out, "{key}: {}", one_line(&value).trim());
     }
     let units = units(outcome);
     for (name, unit) in &units {
@@ -41,25 +41,20 @@ pub fn to_benchfmt(outcome: &Outcome) -> String {
     out
 }
 
-fn configuration(outcome: &Outcome) -> Vec<(String, String)> {
+fn configuration(outcome: &Outcome) -> Vec<(&'static str, String)> {
     let machine = &outcome.machine;
     let mut lines = vec![
-        ("goos".to_owned(), "linux".to_owned()),
-        ("pkg".into(), format!("wirepath/{}", outcome.path)),
-        ("cpu".into(), machine.cpu.clone()),
-        ("kernel".into(), machine.kernel.clone()),
-        ("nic".into(), machine.nic.clone()),
-        ("hypervisor".into(), machine.hypervisor.clone().unwrap_or_default()),
-        ("load".into(), wording::load(&outcome.load)),
-        ("wirepath".into(), outcome.version.clone()),
+        ("goos", "linux".to_owned()),
+        ("pkg", format!("wirepath/{}", outcome.path)),
+        ("cpu", machine.cpu.clone()),
+        ("kernel", machine.kernel.clone()),
+        ("nic", machine.nic.clone()),
+        ("hypervisor", machine.hypervisor.clone().unwrap_or_default()),
+        ("load", wording::load(&outcome.load)),
+        ("wirepath", outcome.version.clone()),
     ];
     lines.retain(|(_, value)| !value.is_empty());
     lines
-}
-
-/// A key of configuration: no upper case, no blank.
-fn config_key(name: &str) -> String {
-    one_line(name).to_lowercase().replace([' ', ':'], "_")
 }
 
 /// One word without a slash, which would begin another part of a name.

@@ -40,6 +40,6 @@ fn evidence(row: &Row) -> String {
 }
 
 /// Text in one line, without characters that drive a terminal.
-fn one_line(text: &str) -> String {
+pub(crate) fn one_line(text: &str) -> String {
     crate::text::visible(text).replace(['\n', '\t'], " ")
 }

@@ -210,8 +210,8 @@ fn method(section: &AtlasSection) -> String {
          deviation of their true effects as a factor. Verdicts need {} machines, an interval clear of 1 and of that of the \
          baselines against themselves, and p below 0.05 corrected for all figures of this page (Holm), all machines and \
          parts of them apart; the resolution is {}. \"Next machine\" is where a further machine's own effect is expected. Runs \
-         without effect or support are counted and not pooled. Contributors chose themselves: their machines are no sample \
-         of all.",
+         without effect or support are counted and not pooled. Contributors chose themselves: their machines do not stand \
+         for all.",
         model::pool::HOSTS_MIN,
         percent(section.resolve - 1.0),
     )

@@ -122,7 +122,7 @@ impl Requests {
 
     /// Remembers what a frame was posted with.
     pub(crate) fn post(&mut self, frame: u32, request: SendRequest) {
-        let asked = request.stamp.then(|| answer_of(&request.to_bytes()));
+        let asked = request.stamp.then(|| answer_field(&request.to_bytes()));
         if let Some(place) = self.posted.get_mut(frame.wrapping_sub(self.first) as usize) {
             *place = asked.flatten();
         }
@@ -134,7 +134,7 @@ impl Requests {
     pub(crate) fn complete(&mut self, frame: u32, metadata: &[u8]) -> Option<u64> {
         let place = self.posted.get_mut(frame.wrapping_sub(self.first) as usize)?;
         let asked = place.take()?;
-        let answer = answer_of(metadata).filter(|answer| *answer != asked)?;
+        let answer = answer_field(metadata).filter(|answer| *answer != asked)?;
         Some(u64::from_ne_bytes(answer)).filter(|stamp_ns| *stamp_ns != 0)
     }
 
@@ -144,7 +144,7 @@ impl Requests {
     }
 }
 
-fn answer_of(metadata: &[u8]) -> Option<[u8; 8]> {
+fn answer_field(metadata: &[u8]) -> Option<[u8; 8]> {
     metadata.get(ANSWER)?.try_into().ok()
 }
 

@@ -86,15 +86,25 @@ impl Socket {
     /// Must be called in the interface's network namespace.
     pub fn open(frames: Frames, bind: Bind, shared: Option<&Socket>) -> Result<Self, XskError> {
         let rings = Rings::open(&frames.umem.as_ref().into(), &bind, shared.is_none())?;
+        let mut socket = Socket::new(rings, frames, bind);
+        socket.rx_post();
+        let fd = socket.fd.as_fd();
+        socket.zero_copy = bind_queue(fd, &socket.bind, shared.map(AsFd::as_fd))?;
+        socket.tx_budget_raised = raise_tx_budget(fd, &socket.bind);
+        Ok(socket)
+    }
+
+    /// A socket that is not bound yet, or shares a bound one's descriptor.
+    fn new(rings: Rings, frames: Frames, bind: Bind) -> Self {
         let Rings { fill, completion, rx, tx, fd } = rings;
-        let mut socket = Socket {
+        Socket {
             fill,
             completion,
             rx,
             tx,
             fd,
             ledger: Ledger::new(frames.first, frames.count),
-            requests: requests_of(&frames),
+            requests: stamp_requests(&frames),
             frames,
             bind,
             zero_copy: false,
@@ -106,12 +116,7 @@ impl Socket {
             tx_full_count: 0,
             rx_waiting_max: 0,
             offset_count: 0,
-        };
-        socket.rx_post();
-        let fd = socket.fd.as_fd();
-        socket.zero_copy = bind_queue(fd, &socket.bind, shared.map(AsFd::as_fd))?;
-        socket.tx_budget_raised = raise_tx_budget(fd, &socket.bind);
-        Ok(socket)
+        }
     }
 
     /// Splits sending from receiving, so that each may be on a thread of its own: the rings of one
@@ -139,26 +144,12 @@ impl Socket {
         } else {
             open_sender(&self.bind, self.fd.as_fd())?
         };
-        let sender = Socket {
-            fill: unused.fill,
-            completion: std::mem::replace(&mut self.completion, unused.completion),
-            rx: unused.rx,
-            tx,
-            fd,
-            ledger: Ledger::new(share.first, share.count),
-            requests: requests_of(&share),
-            frames: share,
-            bind: Bind { fill_target: 0, ..self.bind.clone() },
-            zero_copy: self.zero_copy,
-            tx_budget_raised: self.tx_budget_raised,
-            fragments: Vec::with_capacity(FRAGMENTS_MAX + 1),
-            scratch: Vec::new(),
-            receiving: 0,
-            wakeup_count: 0,
-            tx_full_count: 0,
-            rx_waiting_max: 0,
-            offset_count: 0,
-        };
+        let completion = std::mem::replace(&mut self.completion, unused.completion);
+        let rings = Rings { fill: unused.fill, completion, rx: unused.rx, tx, fd };
+        let bind = Bind { fill_target: 0, ..self.bind.clone() };
+        let mut sender = Socket::new(rings, share, bind);
+        sender.zero_copy = self.zero_copy;
+        sender.tx_budget_raised = self.tx_budget_raised;
         Ok((sender, self))
     }
 
@@ -252,7 +243,7 @@ impl AsFd for Socket {
     }
 }
 
-fn requests_of(frames: &Frames) -> Requests {
+fn stamp_requests(frames: &Frames) -> Requests {
     Requests::new(frames.first, frames.count, frames.umem.send_metadata())
 }
 

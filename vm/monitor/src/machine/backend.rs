@@ -8,20 +8,11 @@ use sys::clock::monotonic_ns;
 
 use crate::bus::InPlace;
 use crate::lance::{NetworkSide, Sent};
-use crate::offload::{OffloadHeader, Offloads};
 
 /// Transmit half of a back end.
 pub trait Sender: Send {
     /// Sends one frame; [`Sent::Busy`] if there is no room now.
     fn send(&mut self, frame: &[u8]) -> Sent;
-
-    /// Sends one frame that leaves work; called only of a side that carries offloads.
-    fn send_offloaded(&mut self, _header: &OffloadHeader, frame: &[u8]) -> Sent {
-        self.send(frame)
-    }
-
-    /// Sets the work that may be left on received frames, at first none.
-    fn set_offloads(&mut self, _offloads: Offloads) {}
 
     /// Hands over what was collected, when the device has looked through its ring.
     fn flush(&mut self) {}
@@ -53,11 +44,6 @@ pub type Halves = (Box<dyn Sender>, Box<dyn Receiver>);
 pub trait Receiver: Send {
     /// Copies the next frame into `into` and returns its length; `None` when none waits.
     fn receive(&mut self, into: &mut [u8]) -> io::Result<Option<usize>>;
-
-    /// Work that is left on the frame that was received last.
-    fn header(&self) -> OffloadHeader {
-        OffloadHeader::FINISHED
-    }
 
     /// True if a frame waits, read from shared memory without a system call; `None` if that needs
     /// poll().

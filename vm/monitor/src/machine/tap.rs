@@ -35,12 +35,9 @@ pub fn tap_backend(tap: &Tap) -> io::Result<(TapSender, TapReceiver)> {
     Ok((sender, TapReceiver { tap: tap.try_clone()?, calls: 0, header }))
 }
 
-impl Sender for TapSender {
-    fn send(&mut self, frame: &[u8]) -> Sent {
-        self.send_offloaded(&OffloadHeader::FINISHED, frame)
-    }
-
-    fn send_offloaded(&mut self, header: &OffloadHeader, frame: &[u8]) -> Sent {
+impl TapSender {
+    /// Sends one frame, with the work that `header` leaves to the kernel: only an interface with headers takes any.
+    pub fn send_offloaded(&mut self, header: &OffloadHeader, frame: &[u8]) -> Sent {
         self.calls += 1;
         let written = if self.tap.has_header() {
             self.tap.write_with_header(&header.to_bytes(), frame)
@@ -56,7 +53,8 @@ impl Sender for TapSender {
         Sent::Taken
     }
 
-    fn set_offloads(&mut self, offloads: Offloads) {
+    /// Sets the work that the kernel may leave on received frames, at first all that it knows.
+    pub fn set_offloads(&mut self, offloads: Offloads) {
         let Offloads { checksum, tcp_v4, tcp_v6 } = offloads;
         let bits =
             [(checksum, OFFLOAD_CHECKSUM), (tcp_v4, OFFLOAD_TCP_V4), (tcp_v6, OFFLOAD_TCP_V6)];
@@ -68,6 +66,12 @@ impl Sender for TapSender {
             let _ = self.tap.set_offloads(bits);
         }
     }
+}
+
+impl Sender for TapSender {
+    fn send(&mut self, frame: &[u8]) -> Sent {
+        self.send_offloaded(&OffloadHeader::FINISHED, frame)
+    }
 
     fn call_count(&self) -> u64 {
         self.calls
@@ -75,6 +79,13 @@ impl Sender for TapSender {
 
     fn refused_count(&self) -> u64 {
         self.refused_count
+    }
+}
+
+impl TapReceiver {
+    /// Work that is left on the frame that was received last.
+    pub fn header(&self) -> OffloadHeader {
+        self.header
     }
 }
 
@@ -93,10 +104,6 @@ impl Receiver for TapReceiver {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
             Err(error) => Err(error),
         }
-    }
-
-    fn header(&self) -> OffloadHeader {
-        self.header
     }
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {

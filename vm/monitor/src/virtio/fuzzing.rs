@@ -188,7 +188,7 @@ fn operation(card: &mut VirtioNet, bus: &mut TestBus<'_>, bytes: &mut Bytes<'_>)
 }
 
 /// Queue of an operation: of the first pair, or by another bit of its byte, of the second pair.
-fn queue_of(op: u8) -> usize {
+fn chosen_queue(op: u8) -> usize {
     usize::from(op >> 4 & 1) + if op & 0x20 != 0 { 2 } else { 0 }
 }
 
@@ -196,7 +196,7 @@ fn queue_of(op: u8) -> usize {
 fn descriptor(memory: &PlainMemory, op: u8, bytes: &mut Bytes<'_>) {
     let (slot, flags, next) = (bytes.u8(), bytes.u8(), bytes.u8());
     // A chain of commands by flags that no descriptor has.
-    let rings = RINGS[if flags & 0x18 == 0x18 { CONTROL } else { queue_of(op) }];
+    let rings = RINGS[if flags & 0x18 == 0x18 { CONTROL } else { chosen_queue(op) }];
     let (address, len_bytes) = (bytes.u16(), bytes.u16());
     let mut words = [0; 16];
     words[..4].copy_from_slice(&u32::from(address).to_le_bytes());
@@ -213,7 +213,7 @@ fn descriptor(memory: &PlainMemory, op: u8, bytes: &mut Bytes<'_>) {
 
 /// Writes an entry of an available ring, and an index that may jump.
 fn available(memory: &PlainMemory, op: u8, bytes: &mut Bytes<'_>) {
-    let ring = RINGS[queue_of(op)] + 0x1000;
+    let ring = RINGS[chosen_queue(op)] + 0x1000;
     let (slot, head, index) = (bytes.u8(), bytes.u8(), bytes.u8());
     let _ = memory.write(ring + 4 + 2 * u32::from(slot), &[head, op >> 7]);
     let high = if op & 0x40 != 0 { 0xff } else { 0 };

@@ -122,7 +122,7 @@ fn has(seen: &Seen, feature: &str) -> bool {
     line.unwrap_or_else(|| panic!("no {feature}: {}", seen.said)).contains(": on")
 }
 
-fn sum_of(bytes: &[u8]) -> String {
+fn sha256(bytes: &[u8]) -> String {
     use sha2::{Digest, Sha256};
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -131,7 +131,7 @@ fn sum_of(bytes: &[u8]) -> String {
 fn assert_whole(seen: &Seen) {
     let expected = numbers();
     assert!(seen.streams == [expected.clone()], "the guest's stream");
-    assert!(seen.said.contains(&format!("received {}", sum_of(&expected))), "{}", seen.said);
+    assert!(seen.said.contains(&format!("received {}", sha256(&expected))), "{}", seen.said);
 }
 
 const ALL: NicOptions =
