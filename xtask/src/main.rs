@@ -47,7 +47,8 @@ usage: cargo xtask edges        check the dependencies between the crates of the
        cargo xtask rpm          build it as an RPM package in out/
        cargo xtask image        build it as a container image in out/
        cargo xtask dist         complete the folder of `release` for upload: these packages, sources, install script, Homebrew, Nix and
-                                AUR files, checksums; --sign KEY signs them, --url URL is where they will be
+                                AUR files, checksums; --build builds program and packages first, --sign KEY signs the checksums,
+                                --url URL is where the files will be
 release takes --profile quick, for tests: not optimised; release, rpm and image take --target aarch64-unknown-linux-gnu: the same for arm64, built on x86-64 Debian";
 
 fn main() -> Result<()> {

@@ -2,7 +2,7 @@
 
 use std::env;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
@@ -82,7 +82,8 @@ impl Kind {
     }
 }
 
-/// Builds the program and prints its SHA-256.
+/// Builds the program and prints its SHA-256. The list of its crates is in it (cargo-auditable), so that a scanner finds what
+/// an advisory names without our list of parts.
 ///
 /// Of a static one the images of guests must be in `target/firmware`.
 pub(crate) fn build(root: &Path, target: &'static Target, kind: Kind) -> Result<Release> {
@@ -94,6 +95,10 @@ pub(crate) fn build(root: &Path, target: &'static Target, kind: Kind) -> Result<
     // For the C code of libbpf, SQLite and others: `__FILE__` and debug information.
     let flags = folders.flags("-ffile-prefix-map").join(" ");
     let mut command = cargo(root);
+    if kind != Kind::StaticQuick {
+        check_tool(root, "auditable", "0.7.7")?;
+        command.arg("auditable");
+    }
     command
         .args(["rustc", "--profile", kind.profile(), "--locked", "--package", "wirepath"])
         .args(["--bin", "wirepath"])
@@ -118,6 +123,15 @@ pub(crate) fn build(root: &Path, target: &'static Target, kind: Kind) -> Result<
     let program = folder.join(kind.profile()).join("wirepath");
     run(Command::new("sha256sum").arg(&program))?;
     Ok(Release { target, program, build, sysroot, date })
+}
+
+/// Checks that cargo has a command of another package.
+pub(crate) fn check_tool(root: &Path, tool: &str, version: &str) -> Result<()> {
+    let found = cargo(root).args([tool, "--version"]).stderr(Stdio::null()).output();
+    if !found.is_ok_and(|output| output.status.success()) {
+        bail!("cargo-{tool} is missing; install it: cargo install --locked cargo-{tool}@{version}");
+    }
+    Ok(())
 }
 
 /// Has rustup fetch a target's core library. Without rustup the build says what is missing.

@@ -1,7 +1,7 @@
 //! The Debian package, made by `cargo deb`.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use anyhow::{Result, bail};
 
@@ -23,10 +23,7 @@ pub(crate) fn build(root: &Path) -> Result<()> {
 }
 
 fn check_tools(root: &Path) -> Result<()> {
-    let tool = cargo(root).args(["deb", "--version"]).stderr(Stdio::null()).output();
-    if !tool.is_ok_and(|output| output.status.success()) {
-        bail!("cargo-deb is missing; install it: cargo install --locked cargo-deb@3.8.0");
-    }
+    release::check_tool(root, "deb", "3.8.0")?;
     // Without it cargo-deb warns, and the package depends on no library.
     if Command::new("dpkg-shlibdeps").arg("--version").output().is_err() {
         bail!("dpkg-shlibdeps is missing; install Debian's package dpkg-dev");

@@ -11,10 +11,10 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use super::binary::{SUMS, checksum, sum_up};
-use super::{copy, files, out, output};
+use super::binary::{self, SUMS, checksum, sum_up};
+use super::{copy, deb, files, image, out, output, rpm};
 use crate::run;
-use crate::target::TARGETS;
+use crate::target::{TARGETS, Target};
 
 /// Name of the signer, and purpose of the signature, as `contrib/ci/install.sh` expects them.
 const SIGNER: &str = "release@wirepath";
@@ -38,11 +38,17 @@ struct Choices<'a> {
     key: Option<&'a Path>,
     /// Folder that the files will be fetched from.
     url: Option<&'a str>,
+    /// Build everything first.
+    build: bool,
 }
 
 impl<'a> Choices<'a> {
     fn parse(mut arguments: &'a [&'a str]) -> Result<Self> {
         let mut choices = Choices::default();
+        if let ["--build", rest @ ..] = arguments {
+            choices.build = true;
+            arguments = rest;
+        }
         while let [name, value, rest @ ..] = arguments {
             match *name {
                 "--sign" => choices.key = Some(Path::new(value)),
@@ -53,7 +59,10 @@ impl<'a> Choices<'a> {
             arguments = rest;
         }
         if !arguments.is_empty() {
-            bail!("unexpected {}; expected --sign KEY or --url URL", arguments.join(" "));
+            bail!(
+                "unexpected {}; expected --build, --sign KEY, --url URL, in this order",
+                arguments.join(" ")
+            );
         }
         Ok(choices)
     }
@@ -62,6 +71,9 @@ impl<'a> Choices<'a> {
 /// Completes the folder that `cargo xtask release` has filled with the packages in `out/`, and prints its checksums.
 pub(crate) fn build(root: &Path, arguments: &[&str]) -> Result<()> {
     let choices = Choices::parse(arguments)?;
+    if choices.build {
+        build_parts(root)?;
+    }
     let version = files::version(root)?;
     let out = out(root)?;
     let folder = out.join(format!("wirepath-{version}"));
@@ -81,6 +93,24 @@ pub(crate) fn build(root: &Path, arguments: &[&str]) -> Result<()> {
         println!("not signed: give --sign KEY, a private key of ssh-keygen");
     }
     println!("the files to upload are in {}", folder.display());
+    Ok(())
+}
+
+/// Builds program and packages of this machine, and of others that a compiler is here for.
+///
+/// A Debian package is built on its own machine.
+fn build_parts(root: &Path) -> Result<()> {
+    let native = Target::parse(&[])?;
+    deb::build(root)?;
+    for target in [native].into_iter().chain(TARGETS.iter().filter(|target| *target != native)) {
+        if target.tool("gcc").arg("--version").output().is_err() {
+            println!("not built, as {}-gcc is missing: {}", target.gnu, target.triple);
+            continue;
+        }
+        rpm::build(root, target)?;
+        image::build(root, target)?;
+        binary::build(root, &["--target", target.triple])?;
+    }
     Ok(())
 }
 
