@@ -325,7 +325,7 @@ pub(crate) fn parse_ip(text: &str) -> Result<IpAddr, String> {
                 .to_owned(),
         ),
         Ok(ip) => Ok(ip),
-        Err(_) => Err("that is no address; give one such as 192.0.2.7 or fd00::7".to_owned()),
+        Err(_) => Err("that is not a valid address; give one such as 192.0.2.7 or fd00::7".to_owned()),
     }
 }
 

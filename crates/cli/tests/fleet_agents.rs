@@ -257,7 +257,11 @@ impl Tuned {
         let status =
             run(wirepath(&self.data, &["fleet", "status", "--json", "--fleet", &self.folder]));
         let mut status: Value = serde_json::from_slice(&status.stdout).expect("a document");
-        assert_eq!(status["experiments"], Value::Array(Vec::new()), "steps are no experiments");
+        assert_eq!(
+            status["experiments"],
+            Value::Array(Vec::new()),
+            "steps are not listed as experiments"
+        );
         let newest = &mut status["rollouts"][0];
         (newest["id"].as_str().expect("a roll-out").to_owned(), newest["state"]["name"].take())
     }
@@ -432,7 +436,11 @@ fn mesh_goes_over_agents_and_one_that_is_silent_is_a_failure_of_its_pairs() {
     let status =
         run(wirepath(&fleet.data, &["fleet", "status", "--json", "--fleet", &fleet.folder]));
     let status: Value = serde_json::from_slice(&status.stdout).expect("a document");
-    assert_eq!(status["experiments"], Value::Array(Vec::new()), "rounds are no experiments");
+    assert_eq!(
+        status["experiments"],
+        Value::Array(Vec::new()),
+        "rounds are not listed as experiments"
+    );
     // Ctrl-C cancels the jobs that are open.
     let stopped = [&mesh[..], &["--agents", "h1,h3=10.79.0.3"]].concat();
     let stopped = Running::start(wirepath(&fleet.data, &stopped));

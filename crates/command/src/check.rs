@@ -61,11 +61,10 @@ pub fn check(spec: &CheckedPrograms, stop: &'static AtomicBool) -> Vec<Problem> 
 /// Mistakes that another host finds.
 fn checked_there(name: &str, mut remote: Remote) -> Vec<Problem> {
     match remote.check() {
-        Ok(found) => {
-            let named =
-                |found: Problem| Problem { part: format!("{name}, {}", found.part), ..found };
-            found.into_iter().map(named).collect()
-        }
+        Ok(found) => found
+            .into_iter()
+            .map(|found| Problem { part: format!("{name}, {}", found.part), ..found })
+            .collect(),
         Err(error) => problem(name, Some(chain(&error))).into_iter().collect(),
     }
 }

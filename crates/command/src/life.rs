@@ -135,7 +135,7 @@ impl Life {
             add_stages(stages, &mut m);
         }
         m.samples =
-            samples::of_trial(samples::ended(sampled, name), far_seen.samples, m.packet_count);
+            samples::trial_samples(samples::ended(sampled, name), far_seen.samples, m.packet_count);
         Ok(m)
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use host::sampling::{INTERVAL_NS, ProgramSamples, SampledProgram, Sampler};
+use host::sampling::{INTERVAL_NS, ProgramSamples, SampledKind, SampledProgram, Sampler};
 use lab::program::Program;
 use model::{CodeKind, CpuSamples, FunctionSamples};
 
@@ -22,9 +22,9 @@ pub(crate) fn ended(sampled: Option<SampledProgram>, program: &str) -> Option<Cp
         program: program.to_owned(),
         function: of.name,
         kind: match of.kind {
-            host::sampling::CodeKind::Function => CodeKind::Function,
-            host::sampling::CodeKind::Kernel => CodeKind::Kernel,
-            host::sampling::CodeKind::File => CodeKind::File,
+            SampledKind::Function => CodeKind::Function,
+            SampledKind::Kernel => CodeKind::Kernel,
+            SampledKind::File => CodeKind::File,
         },
         sample_count: of.count,
     });
@@ -32,7 +32,7 @@ pub(crate) fn ended(sampled: Option<SampledProgram>, program: &str) -> Option<Cp
 }
 
 /// Samples of both ends as those of the trial.
-pub(crate) fn of_trial(
+pub(crate) fn trial_samples(
     near: Option<CpuSamples>,
     far: Option<CpuSamples>,
     packet_count: Option<u64>,

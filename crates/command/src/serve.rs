@@ -167,8 +167,7 @@ impl Serving {
         let (server, ready) = self.serve(turn)?;
         let measured = measure(&mut watch(Some(&server), Some(ready)));
         if measured.is_ok() && self.spec.feed.is_none() && self.has_figures_of_server() {
-            let is_over = || !server.is_running().unwrap_or(false);
-            wait_until(DRAIN_TIME, self.stop, is_over)?;
+            wait_until(DRAIN_TIME, self.stop, || !server.is_running().unwrap_or(false))?;
         }
         let stopped = server.stop(self.spec.limits.grace).map_err(PathError::part);
         let (measured, stopped) = (measured?, stopped?);

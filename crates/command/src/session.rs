@@ -266,15 +266,15 @@ impl CommandSession {
                 }
             }
             Far::There(far) => Box::new(|| {
-                let measure = |watch: &mut dyn Watch| near.measure(spec, turn, None, watch);
-                let ((mut m, values), idle) = far.trial(turn, measure)?;
+                let ((mut m, values), idle) =
+                    far.trial(turn, |watch: &mut dyn Watch| near.measure(spec, turn, None, watch))?;
                 add_figures_of_far(spec, &values, &mut m)?;
                 Ok((m, idle))
             }),
         };
         let mut trial = || middle::on_hosts(there, turn, &switches, &mut *trial);
-        let trial = || middle::watched(here, &switches, &mut trial);
-        let around = settings.around(&spots, &switches, trial);
+        let around =
+            settings.around(&spots, &switches, || middle::watched(here, &switches, &mut trial));
         let measured = around.map(|((m, idle), here_idle)| (m, [here_idle, idle].concat()));
         match measured {
             Ok((mut m, idle)) => {

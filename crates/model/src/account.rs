@@ -277,8 +277,7 @@ fn arm_warnings(
     let trapped = trials.clone().flat_map(|trial| &trial.traps);
     trapped.for_each(|trap| {
         // Counts of losses differ between trials.
-        let is_known = |one: &&Trap| without_digits(&one.what) == without_digits(&trap.what);
-        if !traps.iter().any(is_known) {
+        if !traps.iter().any(|one| without_digits(&one.what) == without_digits(&trap.what)) {
             traps.push(trap)
         }
     });

@@ -83,11 +83,10 @@ impl Outcome {
     /// Variants with a verdict by a metric, from which the best is chosen.
     fn choice(&self, metric: &str) -> Vec<(&ArmOutcome, &MetricOutcome)> {
         // After a search only its set is recommended.
-        let is_candidate = |arm: &&ArmOutcome| {
+        let figures = self.arms.iter().filter(|arm| {
             arm.kind == ArmKind::Variant
                 && self.search.as_ref().is_none_or(|search| arm.switches == search.set)
-        };
-        let figures = self.arms.iter().filter(is_candidate);
+        });
         let figures = figures.filter_map(|arm| Some((arm, arm.metrics.get(metric)?)));
         figures.filter(|(_, of)| of.p.is_some()).collect()
     }

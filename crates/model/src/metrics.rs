@@ -341,13 +341,13 @@ impl Measurement {
             ("tlb_misses", |of| of.tlb_miss_count),
         ];
         for (name, count) in counts {
-            let found = || ends.iter().map(|(end, of)| (end, of.and_then(count)));
-            if found().all(|(_, of)| of.is_none()) {
+            let found: Vec<_> = ends.iter().map(|(end, of)| (end, of.and_then(count))).collect();
+            if found.iter().all(|(_, of)| of.is_none()) {
                 continue;
             }
-            let value = match found().find(|(_, of)| of.is_none()) {
+            let value = match found.iter().find(|(_, of)| of.is_none()) {
                 Some((end, _)) => Err(format!("{name} were not counted at the {end} end")),
-                None => share(total(found().filter_map(|(_, of)| of))),
+                None => share(total(found.iter().filter_map(|(_, of)| *of))),
             };
             push(metrics, &format!("{name}_per_packet"), value);
         }

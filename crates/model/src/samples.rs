@@ -154,10 +154,9 @@ impl CpuSamples {
         for function in &mut self.functions {
             function.sample_count = function.sample_count.min(COUNT_MAX);
         }
-        let by_count = |one: &FunctionSamples, other: &FunctionSamples| {
+        self.functions.sort_unstable_by(|one, other| {
             other.sample_count.cmp(&one.sample_count).then_with(|| one.key().cmp(&other.key()))
-        };
-        self.functions.sort_unstable_by(by_count);
+        });
         let rest = self.functions.drain(functions_max.min(self.functions.len())..);
         self.other_count = rest
             .fold(self.other_count.min(COUNT_MAX), |sum, of| sum.saturating_add(of.sample_count));
@@ -273,8 +272,8 @@ impl<'a> CpuTimeChange<'a> {
         });
         let mut functions: Vec<FunctionChange<'a>> = functions.collect();
         functions.sort_by(|one, other| {
-            let size = |of: &FunctionChange<'_>| of.time.difference_ns().abs();
-            size(other).total_cmp(&size(one))
+            let [one, other] = [one, other].map(|of| of.time.difference_ns().abs());
+            other.total_cmp(&one)
         });
         Some(CpuTimeChange { per, whole, functions })
     }
@@ -288,14 +287,11 @@ impl<'a> CpuTimeChange<'a> {
         if self.whole.deviations * sign < WHOLE_DEVIATIONS_MIN {
             return None;
         }
-        // The program of an arm may have a name of its own, which says nothing without those of its functions.
-        let is_comparable = |of: &&FunctionChange<'_>| {
-            of.kind != CodeKind::File || of.time.old_ns.min(of.time.new_ns) > 0.0
-        };
         let mut there = self.functions.iter().filter(|of| of.time.difference_ns() * sign > 0.0);
+        // The program of an arm may have a name of its own, which says nothing without those of its functions.
         there
             .next()
-            .filter(is_comparable)
+            .filter(|of| of.kind != CodeKind::File || of.time.old_ns.min(of.time.new_ns) > 0.0)
             .filter(|of| of.time.deviations * sign >= DEVIATIONS_MIN && of.share >= SHARE_MIN)
     }
 }
@@ -370,17 +366,18 @@ mod tests {
         assert_eq!(change.functions[1].share, -1.0);
     }
 
+    fn file_samples(counts: &[(&str, u64)]) -> CpuSamples {
+        let mut samples = samples(10, counts);
+        samples.functions.iter_mut().for_each(|of| of.kind = CodeKind::File);
+        samples
+    }
+
     #[test]
     fn a_file_without_names_is_named_if_both_arms_have_it() {
-        let of_files = |counts: &[(&str, u64)]| {
-            let mut samples = samples(10, counts);
-            samples.functions.iter_mut().for_each(|of| of.kind = CodeKind::File);
-            samples
-        };
-        let old = of_files(&[("server-old", 300), ("libx.so", 100)]);
-        let new = of_files(&[("server-new", 600), ("libx.so", 100)]);
+        let old = file_samples(&[("server-old", 300), ("libx.so", 100)]);
+        let new = file_samples(&[("server-new", 600), ("libx.so", 100)]);
         assert_eq!(named(&old, &new, Better::Higher), None);
-        let new = of_files(&[("server-old", 300), ("libx.so", 300)]);
+        let new = file_samples(&[("server-old", 300), ("libx.so", 300)]);
         assert_eq!(named(&old, &new, Better::Higher).as_deref(), Some("libx.so"));
     }
 
@@ -422,27 +419,30 @@ mod tests {
         assert!(hidden.time.difference_ns() == 0.0, "{hidden:?}");
     }
 
+    /// Samples of 50 functions that take the same time.
+    fn even_samples(random: &mut crate::Random) -> CpuSamples {
+        let functions =
+            (0..50).map(|n| function(&format!("f{n}"), poisson(20.0, random))).collect();
+        CpuSamples::of_trial(INTERVAL_NS, None, 0, functions)
+    }
+
+    fn poisson(mean: f64, random: &mut crate::Random) -> u64 {
+        let (limit, mut product, mut count) = ((-mean).exp(), 1.0, 0);
+        loop {
+            product *= random.unit();
+            if product <= limit {
+                return count;
+            }
+            count += 1;
+        }
+    }
+
     #[test]
     fn chance_names_a_function_in_few_runs() {
         let mut random = crate::Random::new(7, 0);
-        let mut poisson = |mean: f64| {
-            let (limit, mut product, mut count) = ((-mean).exp(), 1.0, 0);
-            loop {
-                product *= random.unit();
-                if product <= limit {
-                    return count;
-                }
-                count += 1;
-            }
-        };
         let mut named_count = 0;
         for _ in 0..500 {
-            let mut arm = || {
-                let functions =
-                    (0..50).map(|n| function(&format!("f{n}"), poisson(20.0))).collect();
-                CpuSamples::of_trial(INTERVAL_NS, None, 0, functions)
-            };
-            let (old, new) = (arm(), arm());
+            let (old, new) = (even_samples(&mut random), even_samples(&mut random));
             let is_named =
                 [Better::Lower, Better::Higher].map(|verdict| named(&old, &new, verdict));
             named_count += usize::from(is_named.iter().any(Option::is_some));

@@ -3,7 +3,7 @@
 //! Hosts of 14 blocks with noise of 2 to 20 %, whose true effects differ by 5 %.
 //! `cargo test -p wirepath-model --test pool_worlds -- --nocapture` prints the shares.
 
-use wirepath_model::pool::{Effect, PoolAnswer, Question, answers, effect};
+use wirepath_model::pool::{Effect, PoolAnswer, PoolQuestion, answers, effect};
 use wirepath_model::{Better, RESOLVE, Random, Verdict, statistics};
 
 const FLEETS: u64 = 2_000;
@@ -21,10 +21,10 @@ fn host(random: &mut Random, mean: f64, tau: f64) -> (Option<Effect>, Option<Eff
     (draw(own), draw(0.0))
 }
 
-fn fleet(seed: u64, hosts: usize, mean: f64) -> Question {
+fn fleet(seed: u64, hosts: usize, mean: f64) -> PoolQuestion {
     let mut random = Random::new(seed, hosts as u64);
     let (effects, control) = (0..hosts).map(|_| host(&mut random, mean, TAU)).unzip();
-    Question { effects, control, groups: Vec::new(), better: Better::Lower }
+    PoolQuestion { effects, control, groups: Vec::new(), better: Better::Lower }
 }
 
 /// Shares of fleets that are called different.
@@ -67,7 +67,7 @@ fn fleets_without_an_effect_are_seldom_called_different() {
 fn many_questions_fool_no_more_fleets_than_one() {
     let fooled = (0..1_000)
         .filter(|seed| {
-            let questions: Vec<Question> =
+            let questions: Vec<PoolQuestion> =
                 (0..12).map(|at| fleet(seed * 100 + at, 20, 0.0)).collect();
             answers(&questions, RESOLVE).iter().any(differs)
         })
@@ -84,14 +84,14 @@ fn effects_are_found() {
 }
 
 /// A fleet of racks that differ by 5 %, whose hosts differ by 1 % within.
-fn racks(seed: u64, (racks, hosts): (usize, usize), is_grouped: bool) -> Question {
+fn racks(seed: u64, (racks, hosts): (usize, usize), is_grouped: bool) -> PoolQuestion {
     let mut random = Random::new(seed, (racks * 1_000 + hosts) as u64);
     let shared: Vec<f64> = (0..racks).map(|_| 0.05 * random.normal()).collect();
     let of_host = |host: usize| host % racks;
     let (effects, control) =
         (0..hosts).map(|at| host(&mut random, shared[of_host(at)], 0.01)).unzip();
     let groups = if is_grouped { (0..hosts).map(of_host).collect() } else { Vec::new() };
-    Question { effects, control, groups, better: Better::Lower }
+    PoolQuestion { effects, control, groups, better: Better::Lower }
 }
 
 /// Share of fleets in which any of so many figures is called different.
@@ -100,7 +100,7 @@ fn fooled(size: (usize, usize), figures: u64, is_grouped: bool) -> f64 {
     const FLEETS_OF_RACKS: u64 = 200;
     let share = (0..FLEETS_OF_RACKS)
         .filter(|seed| {
-            let questions: Vec<Question> =
+            let questions: Vec<PoolQuestion> =
                 (0..figures).map(|at| racks(seed * 100 + at, size, is_grouped)).collect();
             answers(&questions, RESOLVE).iter().any(differs)
         })

@@ -191,8 +191,8 @@ impl RemoteSession {
         let job = PeerJob { traffic, size_bytes: self.load.size_bytes, segment: "rtt" };
         let (to, is_here) = (self.far.address().ip(), self.far.is_here());
         let meter = Meter::start(&self.clock, if is_here { &[] } else { &self.cpus.near })?;
-        let run_client = || hosts::run_client(&job, to, &self.cpus.near);
-        let (client, server) = servers.around(to, &self.cpus.far, run_client)?;
+        let (client, server) =
+            servers.around(to, &self.cpus.far, || hosts::run_client(&job, to, &self.cpus.near))?;
         let used = meter.stop()?.with_children(client.usage.user_ns + client.usage.system_ns);
         let mut m = hosts::measurement(&job, &client, server.report.as_bytes())?;
         far_peers::account(&mut m, &server, used, is_here);

@@ -348,12 +348,11 @@ fn within<T>(about: &str, run: impl FnOnce() -> T) -> T {
 fn no_text_of_a_result_changes_the_structure_of_a_form_or_drives_the_terminal() {
     let (document, forms, texts) = (document(), forms(), hostile::texts());
     // Names of the schema, and words of it such as verdicts, are no texts: another one is refused or ignored.
-    let is_text = |field: &String| {
+    let mut fields = hostile::fields(&document);
+    fields.retain(|field: &String| {
         let read = read(&hostile::replaced(&document, field, hostile::HARMLESS));
         read.is_ok_and(|outcome| json::to_json(&outcome).contains(hostile::HARMLESS))
-    };
-    let mut fields = hostile::fields(&document);
-    fields.retain(is_text);
+    });
     let (mut refused, mut shown) = (0, 0);
     for field in &fields {
         let harmless = read(&hostile::replaced(&document, field, hostile::HARMLESS)).unwrap();

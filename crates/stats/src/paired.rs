@@ -98,16 +98,16 @@ pub fn interval(values: &[f64], level: f64) -> Option<(f64, f64)> {
         }
         let spare = ((outer - level) / (outer - inner)).clamp(0.0, 1.0);
         let weight = (n - k) as f64 * spare / (k as f64 + (n as f64 - 2.0 * k as f64) * spare);
-        // Failed trials are infinite.
-        let mix = |outer: f64, inner: f64| {
-            if outer.is_finite() && inner.is_finite() {
-                outer + (inner - outer) * weight
-            } else {
-                outer
-            }
-        };
-        return Some((mix(sorted[k - 1], sorted[k]), mix(sorted[n - k], sorted[n - k - 1])));
+        return Some((
+            between(sorted[k - 1], sorted[k], weight),
+            between(sorted[n - k], sorted[n - k - 1], weight),
+        ));
     }
+}
+
+/// The value between two; `outer` if one belongs to a failed trial, which is infinite.
+fn between(outer: f64, inner: f64, weight: f64) -> f64 {
+    if outer.is_finite() && inner.is_finite() { outer + (inner - outer) * weight } else { outer }
 }
 
 /// `None` for infinity and NaN.
@@ -292,10 +292,13 @@ mod tests {
         assert_eq!(interval(&values, STRICT_LEVEL), None);
     }
 
+    fn ranks(n: u32) -> Vec<f64> {
+        (1..=n).map(f64::from).collect()
+    }
+
     #[test]
     fn interval_matches_published_tables() {
         // n = 9: ranks 2 and 8 cover 96.1 %; n = 30: ranks 10 and 21 cover 95.7 %.
-        let ranks = |n: u32| (1..=n).map(f64::from).collect::<Vec<_>>();
         let (low, high) = interval(&ranks(9), 0.9609).unwrap();
         assert!((low - 2.0).abs() < 0.01 && (high - 8.0).abs() < 0.01, "{low} {high}");
         let (low, high) = interval(&ranks(30), 0.9572).unwrap();

@@ -40,12 +40,12 @@ mod tests {
     /// Memory in huge pages of the mapping that has an address.
     fn huge_kib(address: u64) -> Option<u64> {
         let smaps = std::fs::read_to_string("/proc/self/smaps").ok()?;
-        let mut region = smaps.lines().skip_while(|line| !starts_mapping_of(line, address));
+        let mut region = smaps.lines().skip_while(|line| !begins_mapping(line, address));
         let huge = region.find_map(|line| line.strip_prefix("AnonHugePages:"))?;
         huge.split_whitespace().next()?.parse().ok()
     }
 
-    fn starts_mapping_of(line: &str, address: u64) -> bool {
+    fn begins_mapping(line: &str, address: u64) -> bool {
         let range = line.split_once(' ').and_then(|(range, _)| range.split_once('-'));
         let number = |text| u64::from_str_radix(text, 16).unwrap_or(0);
         range.is_some_and(|(from, to)| (number(from)..number(to)).contains(&address))

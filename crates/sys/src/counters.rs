@@ -8,6 +8,7 @@ use std::os::fd::AsRawFd;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use zerocopy::IntoBytes;
 
 use crate::perf::{CLOSE_ON_EXEC, perf_event_open};
 
@@ -25,16 +26,17 @@ pub struct HardwareCounts {
 
 impl HardwareCounts {
     pub fn since(&self, earlier: &HardwareCounts) -> HardwareCounts {
-        let optional = |now: Option<u64>, before: Option<u64>| {
-            now.zip(before).map(|(now, before)| now.saturating_sub(before))
-        };
         HardwareCounts {
             instruction_count: self.instruction_count.saturating_sub(earlier.instruction_count),
             cycle_count: self.cycle_count.saturating_sub(earlier.cycle_count),
-            llc_miss_count: optional(self.llc_miss_count, earlier.llc_miss_count),
-            tlb_miss_count: optional(self.tlb_miss_count, earlier.tlb_miss_count),
+            llc_miss_count: growth(self.llc_miss_count, earlier.llc_miss_count),
+            tlb_miss_count: growth(self.tlb_miss_count, earlier.tlb_miss_count),
         }
     }
+}
+
+fn growth(now: Option<u64>, before: Option<u64>) -> Option<u64> {
+    Some(now?.saturating_sub(before?))
 }
 
 /// Type and number of an event.
@@ -93,12 +95,11 @@ impl Counters {
 
     /// `None` of an event that is not counted, or that had no counter of the processor for itself.
     fn read(&self) -> [Option<u64>; 4] {
-        let sum = |files: &Vec<File>| -> Option<u64> {
+        self.events.each_ref().map(|files| {
             let counts: Option<Vec<u64>> =
                 files.iter().map(|file| read_scaled(file).ok()?).collect();
             counts.filter(|counts| !counts.is_empty()).map(|counts| counts.iter().sum())
-        };
-        self.events.each_ref().map(sum)
+        })
     }
 }
 
@@ -129,13 +130,10 @@ fn open_event(event: Event, scope: &Scope<'_>) -> io::Result<Vec<File>> {
 
 /// The count as if the event had had a counter all the time; `None` if it had none while it was enabled.
 fn read_scaled(mut file: &File) -> io::Result<Option<u64>> {
-    let mut bytes = [0; 24];
-    file.read_exact(&mut bytes)?;
-    let word = |number: usize| {
-        let bytes: [u8; 8] = bytes[number * 8..number * 8 + 8].try_into().unwrap_or_default();
-        u64::from_ne_bytes(bytes)
-    };
-    Ok(scaled(word(0), word(1), word(2)))
+    let mut words = [0_u64; 3];
+    file.read_exact(words.as_mut_bytes())?;
+    let [count, enabled_ns, running_ns] = words;
+    Ok(scaled(count, enabled_ns, running_ns))
 }
 
 /// - `enabled_ns`, `running_ns`: time for which the event was wanted, and had a counter.
@@ -162,12 +160,12 @@ fn counts(read: [Option<u64>; 4]) -> Option<HardwareCounts> {
 
 thread_local! {
     /// Opened at the first use in a thread; `None` where the kernel gives no counters.
-    static OF_THREAD: Option<Counters> = Counters::open(&HARDWARE, &Scope::Thread).ok();
+    static THREAD_COUNTERS: Option<Counters> = Counters::open(&HARDWARE, &Scope::Thread).ok();
 }
 
 /// Counts of the calling thread since its first call; `None` where the kernel gives none.
-pub(crate) fn of_thread() -> Option<HardwareCounts> {
-    OF_THREAD.try_with(|counters| counts(counters.as_ref()?.read())).ok().flatten()
+pub(crate) fn thread_counts() -> Option<HardwareCounts> {
+    THREAD_COUNTERS.try_with(|counters| counts(counters.as_ref()?.read())).ok().flatten()
 }
 
 /// Counts of all processes of a control group, from its opening on.
@@ -252,7 +250,7 @@ mod tests {
 
     #[test]
     fn a_host_has_counters_or_says_why_not() {
-        let counted = of_thread();
+        let counted = thread_counts();
         assert_eq!(counted.is_none(), why_unsupported().is_some(), "{counted:?}");
     }
 }

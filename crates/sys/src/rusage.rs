@@ -41,7 +41,7 @@ impl ThreadUsage {
     /// Of the calling thread, with the counts of the processor, which are opened at the first call: not for a thread that a
     /// filter of system calls confines.
     pub fn counted() -> Self {
-        ThreadUsage { hardware: counters::of_thread(), ..ThreadUsage::now() }
+        ThreadUsage { hardware: counters::thread_counts(), ..ThreadUsage::now() }
     }
 
     pub fn cpu_ns(&self) -> u64 {

@@ -19,7 +19,7 @@ const RECORD_BYTES_MAX: u64 = 1 << 16;
 /// Event on a CPU. Times are CLOCK_MONOTONIC nanoseconds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CpuRecord {
-    Sample(Sample),
+    Sample(CodeSample),
     /// A process mapped code.
     Mapped {
         pid: u32,
@@ -37,7 +37,7 @@ pub enum CpuRecord {
 
 /// A CPU was here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Sample {
+pub struct CodeSample {
     pub pid: u32,
     pub address: u64,
     pub is_kernel: bool,
@@ -172,7 +172,7 @@ fn record(kind: u32, misc: u16, body: &[u8]) -> Option<(u64, CpuRecord)> {
         let group = fields.u64()?;
         let mode = u32::from(misc) & libbpf_sys::PERF_RECORD_MISC_CPUMODE_MASK;
         let is_kernel = mode == libbpf_sys::PERF_RECORD_MISC_KERNEL;
-        return Some((at_ns, CpuRecord::Sample(Sample { pid, address, is_kernel, group })));
+        return Some((at_ns, CpuRecord::Sample(CodeSample { pid, address, is_kernel, group })));
     }
     // Process, thread and time stand at the end of all other records.
     const TRAILER_BYTES: usize = 16;
@@ -256,7 +256,7 @@ mod tests {
     #[test]
     fn records_of_each_kind_are_read() {
         let (read, lost) = records(&every_kind());
-        let sample = Sample { pid: 7, address: 0xffff_0000, is_kernel: true, group: 4711 };
+        let sample = CodeSample { pid: 7, address: 0xffff_0000, is_kernel: true, group: 4711 };
         let mapping = CodeMapping {
             start: 0x1000,
             len_bytes: 0x2000,

@@ -20,7 +20,7 @@ pub enum SampledMode {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ThreadSample {
+pub struct ModeSample {
     /// CLOCK_MONOTONIC.
     pub at_ns: u64,
     pub mode: SampledMode,
@@ -30,7 +30,7 @@ pub struct ThreadSample {
 #[derive(Debug)]
 pub struct ThreadSampler {
     ring: PerfRing,
-    samples: Vec<ThreadSample>,
+    samples: Vec<ModeSample>,
 }
 
 impl ThreadSampler {
@@ -47,14 +47,14 @@ impl ThreadSampler {
     }
 
     /// Samples so far, in the order of their time. Of those since the call before, the first 4,096 are kept.
-    pub fn samples(&mut self) -> &[ThreadSample] {
+    pub fn samples(&mut self) -> &[ModeSample] {
         self.samples.extend(parse(&self.ring.take()));
         &self.samples
     }
 }
 
 /// Samples among the records, whose body is the time. Others tell of lost samples and of limits.
-fn parse(bytes: &[u8]) -> Vec<ThreadSample> {
+fn parse(bytes: &[u8]) -> Vec<ModeSample> {
     let samples = records(bytes).filter_map(|PerfRecord { kind, misc, body }| {
         let mode = match u32::from(misc) & libbpf_sys::PERF_RECORD_MISC_CPUMODE_MASK {
             libbpf_sys::PERF_RECORD_MISC_KERNEL => SampledMode::Kernel,
@@ -65,7 +65,7 @@ fn parse(bytes: &[u8]) -> Vec<ThreadSample> {
             _ => return None,
         };
         let at_ns = u64::from_ne_bytes(body.try_into().ok()?);
-        (kind == libbpf_sys::PERF_RECORD_SAMPLE).then_some(ThreadSample { at_ns, mode })
+        (kind == libbpf_sys::PERF_RECORD_SAMPLE).then_some(ModeSample { at_ns, mode })
     });
     samples.collect()
 }
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
     use crate::clock;
 
-    fn parsed(words: &[u64]) -> Vec<ThreadSample> {
+    fn parsed(words: &[u64]) -> Vec<ModeSample> {
         parse(&words.iter().copied().flat_map(u64::to_ne_bytes).collect::<Vec<u8>>())
     }
 
@@ -102,7 +102,7 @@ mod tests {
         ];
         use SampledMode::{Guest, Kernel, User};
         let expected = [(10, User), (20, Kernel), (30, Guest), (40, Guest)];
-        assert_eq!(parsed(&words), expected.map(|(at_ns, mode)| ThreadSample { at_ns, mode }));
+        assert_eq!(parsed(&words), expected.map(|(at_ns, mode)| ModeSample { at_ns, mode }));
         for wrong in [0, 4, 12] {
             assert_eq!(parsed(&[record(sample, 2, wrong), 10]), []);
         }

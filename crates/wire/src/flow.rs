@@ -30,9 +30,9 @@ pub enum Tuple {
         src: Ipv4Addr,
         /// Receiver.
         dst: Ipv4Addr,
-        /// Protocol.
+        /// Number of the protocol above IP.
         protocol: u8,
-        /// Ports.
+        /// Of sender and receiver; zeros for a packet without any.
         ports: Ports,
     },
     /// IPv6.
@@ -43,7 +43,7 @@ pub enum Tuple {
         dst: Ipv6Addr,
         /// Upper layer.
         protocol: u8,
-        /// Ports.
+        /// Of sender and receiver; zeros for a packet without any.
         ports: Ports,
     },
     /// Any other protocol, and IP with an invalid header.

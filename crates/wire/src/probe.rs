@@ -20,21 +20,21 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// "WP".
 pub const MAGIC: u16 = 0x5750;
-/// Bytes of the header.
+/// The table above, without the padding.
 pub const HEADER_BYTES: usize = 24;
-/// Offset of the magic.
+/// [`MAGIC`], 2 bytes.
 pub const MAGIC_OFFSET: usize = 0;
-/// Offset of the kind.
+/// [`Kind`], 1 byte.
 pub const KIND_OFFSET: usize = 2;
-/// Offset of the flow.
+/// Number of the flow, 1 byte.
 pub const FLOW_OFFSET: usize = 3;
-/// Offset of the session.
+/// Random number of the run, 4 bytes.
 pub const SESSION_OFFSET: usize = 4;
-/// Offset of the sequence.
+/// Number of the datagram in its flow, 4 bytes.
 pub const SEQUENCE_OFFSET: usize = 8;
-/// Offset of the echoing end's sequence.
+/// Number of the reply at the echoing end, 4 bytes.
 pub const REPLY_OFFSET: usize = 12;
-/// Offset of the time.
+/// Nanoseconds of the sender's CLOCK_MONOTONIC, 8 bytes.
 pub const TIME_OFFSET: usize = 16;
 
 /// Purpose of a datagram.

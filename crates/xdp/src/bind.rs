@@ -66,7 +66,7 @@ impl Bind {
     ///
     /// Errors: there is no such interface.
     pub fn to_queue(ifname: &str, queue: u32) -> io::Result<Bind> {
-        let ifindex = os::index_of(ifname)?;
+        let ifindex = os::interface_index(ifname)?;
         Ok(Bind {
             ifindex,
             ifname: ifname.to_owned(),

@@ -42,7 +42,7 @@ pub use bind::{Bind, Copying};
 pub use error::XskError;
 pub use external::{ExternalMemory, ExternalSocket};
 pub use metadata::{
-    Checksum, MetadataKey, RxHash, RxMetadata, SendMetadata, SendRequest, Sent, VlanTag,
+    Checksum, MetadataKey, RxHash, RxMetadata, SendMetadata, SendRequest, SentFrame, VlanTag,
 };
 pub use mode::XdpMode;
 pub use pool::{Pool, PoolBalance, Taken};

@@ -71,12 +71,14 @@ fn has_flag(ifindex: u32, flag: i32) -> Option<bool> {
 /// Index of an interface of the calling thread's network namespace.
 ///
 /// Errors: `NotFound` if there is none of that name.
-pub fn index_of(ifname: &str) -> io::Result<u32> {
-    let none = || io::Error::new(io::ErrorKind::NotFound, format!("no interface {ifname}"));
-    let name = std::ffi::CString::new(ifname).map_err(|_| none())?;
+pub fn interface_index(ifname: &str) -> io::Result<u32> {
+    // No interface has a name with a zero byte.
+    let name = std::ffi::CString::new(ifname).unwrap_or_default();
     // SAFETY: a string with its zero byte, which outlives the call.
-    let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
-    if index == 0 { Err(none()) } else { Ok(index) }
+    match unsafe { libc::if_nametoindex(name.as_ptr()) } {
+        0 => Err(io::Error::new(io::ErrorKind::NotFound, format!("no interface {ifname}"))),
+        index => Ok(index),
+    }
 }
 
 /// A socket for requests, and one that names an interface of this namespace.

@@ -301,7 +301,7 @@ impl<'p> Taken<'p> {
         self.leave(claim.0)
     }
 
-    pub(super) fn is_of(&self, pool: &Pool) -> bool {
+    pub(super) fn is_from(&self, pool: &Pool) -> bool {
         std::ptr::eq(self.pool, pool)
     }
 

@@ -105,7 +105,7 @@ impl<'p> PoolRx<'p> {
         let mut posted = 0;
         for frame in frames.drain(..) {
             // This is the only producer: room that was seen stays.
-            if !frame.is_of(self.shared.pool) || self.fill.room(1) == 0 {
+            if !frame.is_from(self.shared.pool) || self.fill.room(1) == 0 {
                 continue;
             }
             let addr = u64::from(frame.leave(self.claim.state())) * frame_bytes;
@@ -228,7 +228,7 @@ impl<'p> PoolTx<'p> {
         // No descriptor may cross from one chunk to the next.
         let until_chunk = (end + chunk_bytes - 1) >> chunk_shift;
         let pieces = (until_chunk - (offset >> chunk_shift)).max(1) as u32;
-        if !frame.is_of(pool) || self.tx.room(pieces) < pieces {
+        if !frame.is_from(pool) || self.tx.room(pieces) < pieces {
             return Err(frame);
         }
         let base = u64::from(frame.leave_to_send(pieces as u8, &self.claim)) * frame_bytes as u64;

@@ -146,10 +146,6 @@ fn itch() {
     let before = datagrams(BEFORE, |buffer| session.datagram(buffer, 32));
     let mut books = OrderBooks::new(1 << 20, 1 << 16);
     build(&mut books, &before);
-    let by_itchy = |round: &Round| {
-        let stream = itchy::MessageStream::from_reader(&round.file[..]);
-        stream.map(|message| u64::from(message.expect("it reads it").stock_locate)).sum()
-    };
     compare(
         "ITCH",
         |buffer| session.datagram(buffer, 32),
@@ -166,6 +162,16 @@ fn itch() {
         .expect("standard output");
 }
 
+fn by_itchy(round: &Round) -> u64 {
+    let stream = itchy::MessageStream::from_reader(&round.file[..]);
+    stream.map(|message| u64::from(message.expect("it reads it").stock_locate)).sum()
+}
+
+fn decode(round: &Round) -> u64 {
+    let telegrams = round.datagrams.iter().flat_map(|datagram| Telegrams::new(datagram));
+    telegrams.flatten().map(|telegram| u64::from(telegram.sequence())).sum()
+}
+
 fn telegrams() {
     let spec = SyntheticSpec {
         symbols: 30_000,
@@ -173,35 +179,29 @@ fn telegrams() {
         ..SyntheticSpec::new(1)
     };
     let mut session = SyntheticSession::new(&spec);
-    let decode = |round: &Round| {
-        let telegrams = round.datagrams.iter().flat_map(|datagram| Telegrams::new(datagram));
-        telegrams.flatten().map(|telegram| u64::from(telegram.sequence())).sum()
-    };
-    let decode_levels = |round: &Round| {
-        let telegrams =
-            round.datagrams.iter().flat_map(|datagram| Telegrams::new(datagram)).flatten();
-        telegrams.fold(0, |all, telegram| all ^ levels(&telegram))
-    };
     let mut symbols = Symbols::new(65_536);
-    let build = |round: &Round| {
-        let mut count = 0;
-        for datagram in &round.datagrams {
-            symbols.prefetch(datagram);
-            for telegram in Telegrams::new(datagram).flatten() {
-                symbols.update(&telegram);
-                count += 1;
-            }
-        }
-        count
-    };
     compare(
         "TWSE",
         |buffer| session.datagram(buffer, 8),
         vec![
             Subject::new("decoded", decode),
             Subject::new("decoded, again", decode),
-            Subject::new("decoded with every level", decode_levels),
-            Subject::new("bytes to book", build),
+            Subject::new("decoded with every level", |round: &Round| {
+                let telegrams =
+                    round.datagrams.iter().flat_map(|datagram| Telegrams::new(datagram)).flatten();
+                telegrams.fold(0, |all, telegram| all ^ levels(&telegram))
+            }),
+            Subject::new("bytes to book", |round: &Round| {
+                let mut count = 0;
+                for datagram in &round.datagrams {
+                    symbols.prefetch(datagram);
+                    for telegram in Telegrams::new(datagram).flatten() {
+                        symbols.update(&telegram);
+                        count += 1;
+                    }
+                }
+                count
+            }),
         ],
     );
 }

@@ -99,10 +99,6 @@ fn telegrams(count: usize) -> Vec<Vec<u8>> {
 fn in_its_form(document: &Value) -> Value {
     let books = &document["books"];
     let shown = books["shown"].as_array().unwrap_or_else(|| panic!("{document}"));
-    let level = |level: &Value| {
-        value!([level["price"], level["quantity"], level["order_count"].as_u64().unwrap_or(0)])
-    };
-    let side = |side: &Value| side.as_array().unwrap().iter().map(level).collect::<Vec<_>>();
     let named: BTreeMap<String, Value> = shown
         .iter()
         .map(|book| {
@@ -115,8 +111,8 @@ fn in_its_form(document: &Value) -> Value {
             let state = value!({
                 "digest": book["digest"],
                 "levels": [book["bid_level_count"], book["ask_level_count"]],
-                "bids": side(&book["bids"]),
-                "asks": side(&book["asks"]),
+                "bids": levels(&book["bids"]),
+                "asks": levels(&book["asks"]),
                 "messages": book["message_count"],
                 "trades": book["trade_count"],
                 "last": if traded.is_null() { Value::Null } else { value!([traded["price"], traded["quantity"]]) },
@@ -133,6 +129,14 @@ fn in_its_form(document: &Value) -> Value {
         "contradictory": count("contradictory_count"),
         "books": named,
     })
+}
+
+/// Levels of one side of a book.
+fn levels(side: &Value) -> Vec<Value> {
+    let levels = side.as_array().unwrap().iter();
+    levels
+        .map(|of| value!([of["price"], of["quantity"], of["order_count"].as_u64().unwrap_or(0)]))
+        .collect()
 }
 
 /// Books of a recording by the independent program.
@@ -178,8 +182,7 @@ fn books_of_a_recording_are_those_of_an_independent_program() {
             assert_eq!(in_its_form(&document), theirs);
             let books = theirs["books"].as_object().expect("books");
             assert!(books.len() >= 40, "{}", books.len());
-            let is_deep = |book: &Value| book["levels"][0].as_u64() > Some(4);
-            assert!(books.values().any(is_deep));
+            assert!(books.values().any(|book| book["levels"][0].as_u64() > Some(4)));
             assert!(books.values().any(|book| !book["last"].is_null()));
         }
     }

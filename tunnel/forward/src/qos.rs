@@ -97,9 +97,9 @@ fn price(bytes: u64) -> i64 {
 /// Bounds of a class's queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueueSpec {
-    /// Frames.
+    /// Above it, arriving frames are dropped.
     pub frame_count_max: usize,
-    /// Bytes.
+    /// Of whole frames; above it, arriving ones are dropped.
     pub byte_count_max: u64,
 }
 

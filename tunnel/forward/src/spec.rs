@@ -106,13 +106,13 @@ pub enum TunnelError {
     /// Unspecified, multicast or broadcast address.
     #[error("{address} cannot be a tunnel endpoint; give a unicast address")]
     Address {
-        /// The address.
+        /// Configured for one end.
         address: IpAddr,
     },
     /// Both ends have the same address.
     #[error("{address} is both endpoints, a loop; give the address of another host")]
     SameEnds {
-        /// The address.
+        /// Configured for both ends.
         address: IpAddr,
     },
     /// The network identifier has more than 24 bits.
@@ -124,7 +124,7 @@ pub enum TunnelError {
     /// The DSCP has more than six bits.
     #[error("DSCP {dscp} is out of range; give 0 to 63")]
     Dscp {
-        /// The DSCP.
+        /// Configured for the outer header.
         dscp: u8,
     },
     /// A TTL of 0: the first router would drop the packets.
@@ -133,7 +133,7 @@ pub enum TunnelError {
     /// MTU below the minimum of the IP version.
     #[error("an MTU of {mtu_bytes} bytes is too small; give at least {min_bytes}")]
     Mtu {
-        /// The MTU.
+        /// Configured for the tunnel.
         mtu_bytes: u16,
         /// Minimum MTU of the IP version.
         min_bytes: u16,

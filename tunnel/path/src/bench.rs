@@ -61,7 +61,7 @@ impl Bench {
             }
         }
         let kernel = match arm.kind {
-            ArmKind::Peer => KernelSpec::of_peer(&arm.name).ok_or_else(|| PathError::Invalid {
+            ArmKind::Peer => KernelSpec::for_peer(&arm.name).ok_or_else(|| PathError::Invalid {
                 what: format!("{} is measured by prove alone", arm.name),
                 remedy: "give kernel, or switches such as bypass+batch+prepend".into(),
             })?,

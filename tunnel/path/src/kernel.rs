@@ -53,7 +53,7 @@ impl KernelSpec {
     };
 
     /// That of a peer; `None` for a peer that is another program.
-    pub(super) fn of_peer(name: &str) -> Option<KernelSpec> {
+    pub(super) fn for_peer(name: &str) -> Option<KernelSpec> {
         let gretap = Encapsulation::Gretap { has_sequence: false };
         match name {
             PEER => Some(KernelSpec::BEST),

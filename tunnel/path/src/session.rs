@@ -448,7 +448,7 @@ fn throughput(looks: &[SinkSample], sent: &[Sent]) -> Throughput {
 impl Session for TunnelSession {
     fn trial(&mut self, arm: &Arm) -> Result<Measurement, PathError> {
         let mut m = match arm.kind {
-            ArmKind::Peer => match KernelSpec::of_peer(&arm.name) {
+            ArmKind::Peer => match KernelSpec::for_peer(&arm.name) {
                 Some(spec) => self.kernel(arm, &spec),
                 None => self.testpmd(arm),
             },

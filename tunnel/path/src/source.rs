@@ -96,7 +96,7 @@ impl Flow {
         let mut sequence_at = payload.start + SEQUENCE_OFFSET;
         let mut outer_bytes = 0;
         if way == Way::OutOf {
-            let encapsulation = encapsulation.of_source();
+            let encapsulation = encapsulation.at_source();
             let tunnel = encapsulation.tunnel(SINK_IP, FORWARDER_IP);
             let outer = encapsulation.underlay(&tunnel, lab.far.mac, lab.middle.far_if.mac);
             let encap = Encap::new(tunnel, outer).map_err(PathError::part)?;

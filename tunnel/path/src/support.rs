@@ -48,7 +48,7 @@ fn tried() -> &'static Capabilities {
                     lab: Ok(()),
                     kernel: kernel::try_kernel(&lab, &best),
                     netfilter: kernel::try_kernel(&lab, &filtered),
-                    gretap: kernel::try_kernel(&lab, &gretap).map_err(of_module),
+                    gretap: kernel::try_kernel(&lab, &gretap).map_err(gretap_need),
                     user: user::try_user(&lab, Front::Workers),
                     in_kernel: user::try_user(&lab, Front::Xdp),
                     tcx: user::try_user(&lab, Front::Tcx),
@@ -156,7 +156,7 @@ fn kernel_support(load: TunnelLoad, tried: &Capabilities) -> Support {
 }
 
 /// The reason of a gretap device that cannot be made, with the remedy.
-fn of_module(why: String) -> String {
+fn gretap_need(why: String) -> String {
     format!("the module ip_gre, or bypass for our own forwarder ({why})")
 }
 

@@ -149,10 +149,9 @@ pub(super) fn worker_count(arm: &Arm, cpus: usize) -> usize {
 /// ask for instead. `bypass` beside switches of that forwarder may be said again.
 pub(super) fn misplaced(arm: &Arm, load: TunnelLoad) -> Option<String> {
     let on = Switch::ALL.iter().copied().filter(|switch| arm.has(*switch));
-    let acts = |switch: &Switch| {
+    let (own, others): (Vec<Switch>, Vec<Switch>) = on.partition(|switch| {
         OWN.contains(switch) || matches!(switch, Switch::Gretap | Switch::Sequence)
-    };
-    let (own, others): (Vec<Switch>, Vec<Switch>) = on.partition(acts);
+    });
     let is_said_again = others == [Switch::Bypass] && !own.is_empty();
     let other = others.iter().find(|switch| **switch != Switch::Bypass).or(others.first())?;
     let instead = if own.is_empty() {

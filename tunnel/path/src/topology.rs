@@ -117,7 +117,7 @@ impl Encapsulation {
 
     /// That of the lab's source, when it is at the tunnel's other end: its frames differ in the probe's
     /// number alone, so it has no sequence numbers of GRE.
-    pub(crate) fn of_source(self) -> Encapsulation {
+    pub(crate) fn at_source(self) -> Encapsulation {
         match self {
             Encapsulation::Vxlan => self,
             Encapsulation::Gretap { .. } => Encapsulation::Gretap { has_sequence: false },

@@ -129,7 +129,7 @@ pub(super) fn heads(
         let whole = encapsulated(&encap, encapsulation.headers_bytes(), frame, flow_hash)?;
         head.copy_from_slice(&whole[..HEAD_BYTES_MAX]);
     }
-    Ok(Heads { versions, len: encapsulation.of_source().headers_bytes() })
+    Ok(Heads { versions, len: encapsulation.at_source().headers_bytes() })
 }
 
 /// Tries the forwarder in the lab. Errors: the reason why it is not possible.

@@ -9,7 +9,6 @@ use guest_pages::stream_byte;
 use sha2::{Digest, Sha256};
 use sys::rusage::ThreadUsage;
 
-/// Direction of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamDirection {
     /// From the guest to the host.

@@ -49,13 +49,14 @@ impl VcpuProfile {
 }
 
 fn shares(modes: &[SampledMode], wall_ns: u64) -> SampledShares {
-    let share = |count: usize| count as f64 * PERIOD_NS as f64 / wall_ns.max(1) as f64;
-    let share_in = |mode| share(modes.iter().filter(|&&one| one == mode).count());
+    let sample_share = PERIOD_NS as f64 / wall_ns.max(1) as f64;
+    let [guest, monitor, kernel] = [SampledMode::Guest, SampledMode::User, SampledMode::Kernel]
+        .map(|mode| modes.iter().filter(|&&one| one == mode).count() as f64 * sample_share);
     vec![
-        ("sampled_share_guest", share_in(SampledMode::Guest)),
-        ("sampled_share_monitor", share_in(SampledMode::User)),
-        ("sampled_share_kernel", share_in(SampledMode::Kernel)),
-        ("sampled_share_idle", (1.0 - share(modes.len())).max(0.0)),
+        ("sampled_share_guest", guest),
+        ("sampled_share_monitor", monitor),
+        ("sampled_share_kernel", kernel),
+        ("sampled_share_idle", (1.0 - modes.len() as f64 * sample_share).max(0.0)),
     ]
 }
 

@@ -64,12 +64,13 @@ pub(crate) struct CompareArgs {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct TwoNames(pub(super) [String; 2]);
 
+fn is_name(text: &str) -> bool {
+    (1..=15).contains(&text.len())
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte))
+}
+
 /// Errors: it is not two names with a comma between them.
 fn parse_two_names(text: &str) -> Result<TwoNames, String> {
-    let is_name = |name: &str| {
-        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
-        (1..=15).contains(&name.len()) && name.bytes().all(is_plain)
-    };
     match text.split_once(',') {
         Some((old, new)) if is_name(old) && is_name(new) => {
             Ok(TwoNames([old.to_owned(), new.to_owned()]))

@@ -197,7 +197,6 @@ pub(super) struct Application<'a> {
     pub(super) owner: Option<&'a str>,
 }
 
-/// Result of an application.
 pub(super) enum ApplicationResult {
     Nothing,
     /// Settings that were changed since.

@@ -57,16 +57,12 @@ fn compile(folder: &Path, flags: &[&str]) -> Option<String> {
 /// The outcome of a comparison of two programs with these arguments, and its text; `None` where nothing is sampled.
 fn compared(data: &Data, [old, new]: [&str; 2]) -> Option<(Value, String)> {
     let metric = ["--metric", "x_ms=re:x ([0-9.]+)", "--time", "90s"];
-    let run = |more: &[&str]| {
-        let command = data.wirepath(&[&["compare", old, new], &metric[..], more].concat());
-        let output = run_within(LONG * 8, command);
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!([0, 4, 5].contains(&output.status.code().expect("it ended")), "{said}");
-        String::from_utf8(output.stdout).expect("text")
-    };
-    let outcome: Value = serde_json::from_str(&run(&["--json"])).expect("a document");
-    let has_samples = |arm: &Value| arm["samples"].is_object();
-    if !outcome["arms"].as_array().unwrap().iter().all(has_samples) {
+    let command = data.wirepath(&[&["compare", old, new], &metric[..], &["--json"]].concat());
+    let output = run_within(LONG * 8, command);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!([0, 4, 5].contains(&output.status.code().expect("it ended")), "{said}");
+    let outcome: Value = serde_json::from_slice(&output.stdout).expect("a document");
+    if !outcome["arms"].as_array().unwrap().iter().all(|arm| arm["samples"].is_object()) {
         testkit::skip("cgroup", "the kernel gives no samples of control groups");
         return None;
     }

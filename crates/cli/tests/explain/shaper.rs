@@ -42,8 +42,8 @@ fn stream(spaces: &Spaces) {
         });
         let is_over = &is_over;
         scope.spawn(move || {
-            let connect = || TcpStream::connect(at);
-            let mut stream = netns(&spaces.near).run(connect).expect("one").expect("a server");
+            let mut stream =
+                netns(&spaces.near).run(|| TcpStream::connect(at)).expect("one").expect("a server");
             while !is_over.load(Ordering::Relaxed) {
                 stream.write_all(&[7; 1 << 14]).expect("an open stream");
             }

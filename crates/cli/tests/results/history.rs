@@ -34,7 +34,7 @@ fn two_equal_series_are_compared_as_text_json_and_page() {
     }
     assert_eq!(doc["same_machine"], true);
     let arms = doc["arms"].as_array().unwrap();
-    assert_eq!(arms.len(), 3, "the control is no arm of a comparison");
+    assert_eq!(arms.len(), 3, "a comparison leaves the control out");
     for arm in arms {
         let metric = &arm["metrics"]["rtt_ns_p50"];
         // The simulated machine has the same seed, so the figures are nearly equal.

@@ -9,7 +9,9 @@ use crate::common::star::Star;
 use crate::common::{
     Data, LONG, Running, all_text, clean, enter, fail, let_poll, run, succeed, until,
 };
-use crate::{CLIENT, HARMFUL, PORT, SERVICE, WITHOUT_EFFECT, command, is_possible, plan_of};
+use crate::{
+    CLIENT, HARMFUL, PORT, SERVICE, WITHOUT_EFFECT, command, is_possible, plan_with_steps,
+};
 
 const EARLY: &str = "/proc/sys/net/ipv4/tcp_early_demux";
 const HARM: &str = "/sys/class/net/wire/gro_flush_timeout";
@@ -39,7 +41,7 @@ impl Fleet {
         let at = ["--interface", "wire", "--netns", &fleet.star.names[0]];
         let args = [&["tune", "plan", "--profile", "latency"], &at[..]].concat();
         let made = succeed(fleet.command(&args));
-        fs::write(fleet.data.file("plan.toml"), plan_of(&made, plan)).unwrap();
+        fs::write(fleet.data.file("plan.toml"), plan_with_steps(&made, plan)).unwrap();
         fleet
     }
 
@@ -114,8 +116,7 @@ fn kill_in_a_period_restores_the_hosts_and_nothing_stays() {
     }
     let fleet = Fleet::new(2, &WITHOUT_EFFECT);
     let running = Running::start(fleet.rollout(&["--stages", "2", "--for", "300s"]));
-    let is_on = || fleet.values(EARLY).contains(&"0".to_owned());
-    assert!(until(LONG, is_on), "{}", running.stderr());
+    assert!(until(LONG, || fleet.values(EARLY).contains(&"0".to_owned())), "{}", running.stderr());
     let holdings = running.holdings();
     drop(running.end_by("KILL", LONG));
     assert!(until(LONG, || fleet.values(EARLY) == ["1"; 2]));

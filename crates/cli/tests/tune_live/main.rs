@@ -53,7 +53,7 @@ impl Desk {
     fn plan(&self, steps: &[(&str, &str, &str, &str)]) -> String {
         let at = ["--interface", "va", "--netns", &self.spaces.near];
         let args = [&["tune", "plan", "--profile", "latency"], &at[..]].concat();
-        plan_of(&succeed(self.command(&args)), steps)
+        plan_with_steps(&succeed(self.command(&args)), steps)
     }
 
     fn command(&self, args: &[&str]) -> Command {
@@ -88,16 +88,17 @@ fn command(data: &Data, args: &[&str]) -> Command {
 }
 
 /// A plan with the head of another one, and these steps.
-fn plan_of(made: &str, steps: &[(&str, &str, &str, &str)]) -> String {
+fn plan_with_steps(made: &str, steps: &[(&str, &str, &str, &str)]) -> String {
     let head = made.split("[[").next().unwrap();
     let head: Vec<&str> = head.lines().filter(|line| !line.ends_with("= []")).collect();
-    let step = |(knob, target, seen, value): &(&str, &str, &str, &str)| {
-        format!(
-            "\n[[step]]\nknob = \"{knob}\"\ntarget = \"{target}\"\nseen = \"{seen}\"\nvalue = \"{value}\"\n\
-             reason = \"a test\"\n"
-        )
-    };
-    format!("{}\n{}", head.join("\n"), steps.iter().map(step).collect::<String>())
+    format!("{}\n{}", head.join("\n"), steps.iter().map(step_table).collect::<String>())
+}
+
+fn step_table((knob, target, seen, value): &(&str, &str, &str, &str)) -> String {
+    format!(
+        "\n[[step]]\nknob = \"{knob}\"\ntarget = \"{target}\"\nseen = \"{seen}\"\nvalue = \"{value}\"\n\
+         reason = \"a test\"\n"
+    )
 }
 
 const EARLY: &str = "/proc/sys/net/ipv4/tcp_early_demux";

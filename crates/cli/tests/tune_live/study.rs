@@ -7,7 +7,7 @@ use std::thread;
 use serde_json::Value;
 
 use crate::common::{Data, LONG, NEAR_IP, Running, Spaces, all_text, clean, enter, succeed, until};
-use crate::{SERVICE, WITHOUT_EFFECT, command, plan_of};
+use crate::{SERVICE, WITHOUT_EFFECT, command, plan_with_steps};
 
 const CLIENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tune_live/study_client.py");
 
@@ -111,7 +111,7 @@ impl Desk {
         let made =
             succeed(self.command(&[&["tune", "plan", "--profile", "latency"], &at[..]].concat()));
         let file = self.data.file("plan.toml");
-        fs::write(&file, plan_of(&made, plan)).unwrap();
+        fs::write(&file, plan_with_steps(&made, plan)).unwrap();
         let live =
             ["tune", "prove", &file, "--live", "--port", self.port, "--no-confirm", "--json"];
         let running = Running::start(self.command(&[&live[..], more].concat()));
@@ -125,11 +125,13 @@ impl Desk {
     }
 }
 
+fn seconds(ns: &Value) -> String {
+    ns.as_f64().map_or("-".to_owned(), |ns| format!("{:.0} s", ns / 1e9))
+}
+
 /// One line a figure: its verdict, ratio, evidence and time.
 fn told(name: &str, doc: &Value) -> Vec<String> {
     let outcome = &doc["outcome"];
-    let seconds =
-        |ns: &Value| ns.as_f64().map_or("-".to_owned(), |ns| format!("{:.0} s", ns / 1e9));
     let head = format!(
         "{name}: {} pairs of {}, announced {}, trips {}, trusted {}, end {}",
         outcome["pairs"],
@@ -160,13 +162,15 @@ fn all(
     planted: bool,
     more: &'static [&'static str],
 ) -> Vec<Option<Value>> {
-    let prove = |(kind, (plan, resolve)): (Kind, (&'static [Step], &'static str))| {
-        thread::spawn(move || {
-            let options = [&["--resolve", resolve], more].concat();
-            Desk::new(kind, planted).prove(plan, &options)
+    let settings = KINDS.into_iter().zip(settings);
+    let threads: Vec<_> = settings
+        .map(|(kind, (plan, resolve))| {
+            thread::spawn(move || {
+                let options = [&["--resolve", resolve], more].concat();
+                Desk::new(kind, planted).prove(plan, &options)
+            })
         })
-    };
-    let threads: Vec<_> = KINDS.into_iter().zip(settings).map(prove).collect();
+        .collect();
     threads.into_iter().map(|thread| thread.join().expect("a proof")).collect()
 }
 

@@ -187,10 +187,10 @@ impl Connection {
         let mut found = Vec::with_capacity(subjects.len());
         for part in subjects.chunks(AT_ONCE) {
             let got = self.run("reading messages", async |client| {
-                let get = |subject: &String| {
+                Ok(try_join_all(part.iter().map(|subject| {
                     client.request(self.to_read(stream, subject), Vec::new().into())
-                };
-                Ok(try_join_all(part.iter().map(get)).await?)
+                }))
+                .await?)
             })?;
             for message in got {
                 found.push(self.read(message)?);

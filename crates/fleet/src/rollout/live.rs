@@ -30,10 +30,10 @@ pub struct LiveCrossings {
 impl LiveCrossings {
     /// True if more rounds cannot change the judgement.
     pub fn is_decided(&self) -> bool {
-        let is_decided = |of: &LivePooled| of.verdict.verdict != Verdict::Inconclusive;
         self.trips.ends_the_run()
             || self.figures.iter().any(|of| of.verdict.verdict == Verdict::Worse)
-            || (!self.figures.is_empty() && self.figures.iter().all(is_decided))
+            || (!self.figures.is_empty()
+                && self.figures.iter().all(|of| of.verdict.verdict != Verdict::Inconclusive))
     }
 }
 

@@ -15,22 +15,22 @@ pub enum RolloutState {
     Baseline,
     /// Hosts of the stage measure with and without the plan in turn, untouched hosts beside them.
     Proving {
-        /// The stage.
+        /// Its number, from 0.
         stage: usize,
     },
     /// Hosts of the stage apply the plan; each rolls back by itself unless it is confirmed.
     Applying {
-        /// The stage.
+        /// Its number, from 0.
         stage: usize,
     },
     /// Hosts of the stage keep the plan, unconfirmed, and are watched.
     Holding {
-        /// The stage.
+        /// Its number, from 0.
         stage: usize,
     },
     /// The plan is confirmed on hosts of the stage.
     Confirming {
-        /// The stage.
+        /// Its number, from 0.
         stage: usize,
     },
     /// Every stage has the plan.

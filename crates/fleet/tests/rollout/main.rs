@@ -385,7 +385,7 @@ fn check_end(world: &RefCell<World>, end: RolloutState) {
             assert_eq!(with_plan(world), [0; 0], "{:#?}", world.borrow().rows)
         }
         RolloutState::Done => assert!(!was_worse, "{:#?}", world.borrow().rows),
-        other => panic!("{other} is no end"),
+        other => panic!("{other} is not a final state"),
     }
 }
 

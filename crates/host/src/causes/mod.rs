@@ -136,8 +136,7 @@ pub fn examine_forwarding(evidence: &Evidence) -> DoctorReport {
 
 /// Looks for the causes that counters or drop reasons show, and not for settings: for one who watches.
 pub fn examine_counted(evidence: &Evidence) -> DoctorReport {
-    let is_counted = |cause: &Cause| !cause.counters.is_empty() || !cause.reasons.is_empty();
-    examine_for(evidence, is_counted)
+    examine_for(evidence, |cause: &Cause| !cause.counters.is_empty() || !cause.reasons.is_empty())
 }
 
 /// Looks for some causes.

@@ -50,22 +50,22 @@ fn row(at: usize, line: &str) -> Option<Row> {
 }
 
 pub(super) fn rows(before: &[Row], after: &[Row], softirqs: &[SoftirqCounts]) -> Vec<ObservedCpu> {
-    let grown = |after: &Row| {
-        let before = before.iter().find(|row| row.cpu == after.cpu).copied().unwrap_or_default();
-        let softirqs = softirqs.get(after.cpu).copied().unwrap_or_default();
-        ObservedCpu {
-            cpu: after.cpu,
-            softirqs_count: softirqs.runs,
-            softirqs_ns: softirqs.ns,
-            processed_count: after.processed.saturating_sub(before.processed),
-            handed_count: after.handed.saturating_sub(before.handed),
-            dropped_count: after.dropped.saturating_sub(before.dropped),
-            squeezed_count: after.squeezed.saturating_sub(before.squeezed),
-        }
-    };
     after
         .iter()
-        .map(grown)
+        .map(|after| {
+            let before =
+                before.iter().find(|row| row.cpu == after.cpu).copied().unwrap_or_default();
+            let softirqs = softirqs.get(after.cpu).copied().unwrap_or_default();
+            ObservedCpu {
+                cpu: after.cpu,
+                softirqs_count: softirqs.runs,
+                softirqs_ns: softirqs.ns,
+                processed_count: after.processed.saturating_sub(before.processed),
+                handed_count: after.handed.saturating_sub(before.handed),
+                dropped_count: after.dropped.saturating_sub(before.dropped),
+                squeezed_count: after.squeezed.saturating_sub(before.squeezed),
+            }
+        })
         .filter(|cpu| cpu.processed_count > 0 || cpu.softirqs_count > 0)
         .collect()
 }

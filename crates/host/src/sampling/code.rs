@@ -160,7 +160,7 @@ struct CodeFile {
 /// Length and time of change: a file that was built again in its place has other functions.
 type FileState = (u64, i64, i64);
 
-fn state_of(metadata: &Metadata) -> FileState {
+fn file_state(metadata: &Metadata) -> FileState {
     (metadata.len(), metadata.mtime(), metadata.mtime_nsec())
 }
 
@@ -205,7 +205,7 @@ impl CodeFile {
     /// - `all_bytes`: memory that the functions of all files take.
     fn functions(&mut self, all_bytes: &mut usize) -> Option<&ElfFunctions> {
         let open = self.open.as_ref()?;
-        let now = state_of(&open.metadata().ok()?);
+        let now = file_state(&open.metadata().ok()?);
         if self.read.as_ref().is_none_or(|(state, _)| *state != now) {
             let before = self.read.take().and_then(|(_, functions)| functions);
             *all_bytes -= before.map_or(0, |functions| functions.len_bytes());
@@ -298,7 +298,7 @@ mod tests {
         assert!(name.ends_with("lines_of_maps_are_code_or_nothing"), "{name}");
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("program");
-        let elf = |name| super::super::elf::tests::elf_of(&[(0x1100, 0x20, 0x12, name)]);
+        let elf = |name| super::super::elf::tests::elf_file(&[(0x1100, 0x20, 0x12, name)]);
         fs::write(&path, elf("before")).unwrap();
         let inode = fs::metadata(&path).unwrap().ino();
         let path = path.to_str().unwrap();

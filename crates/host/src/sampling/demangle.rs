@@ -30,18 +30,18 @@ pub(super) fn demangled(raw: &[u8]) -> String {
     let text = String::from_utf8_lossy(raw);
     // The clone of a part of a function, or a version: `f.cold`, `f.isra.0`, `f@@GLIBC_2.2`.
     let plain = text.split('@').next().unwrap_or_default();
-    let name = of_rust(plain).or_else(|| of_cpp(plain)).unwrap_or_else(|| plain.to_owned());
+    let name = rust_name(plain).or_else(|| cpp_name(plain)).unwrap_or_else(|| plain.to_owned());
     printable(&name, NAME_LEN_MAX)
 }
 
-fn of_rust(name: &str) -> Option<String> {
+fn rust_name(name: &str) -> Option<String> {
     let name = rustc_demangle::try_demangle(name).ok()?;
     let mut text = Bounded(String::new());
     write!(text, "{name:#}").ok()?;
     Some(text.0)
 }
 
-fn of_cpp(name: &str) -> Option<String> {
+fn cpp_name(name: &str) -> Option<String> {
     let symbol = name.starts_with("_Z").then(|| Symbol::new(name.as_bytes()).ok())??;
     let options = DemangleOptions::new().no_params().no_return_type();
     let mut text = Bounded(String::new());

@@ -148,10 +148,9 @@ impl ElfFunctions {
 
     /// Name of the function that has a byte of the file; `None` if the file names none there.
     pub(super) fn name(&self, offset_bytes: u64) -> Option<String> {
-        let inside = |of: &&Segment| {
+        let segment = self.segments.iter().find(|of| {
             offset_bytes.checked_sub(of.offset_bytes).is_some_and(|inner| inner < of.len_bytes)
-        };
-        let segment = self.segments.iter().find(inside)?;
+        })?;
         let address = segment.address.checked_add(offset_bytes - segment.offset_bytes)?;
         let after = self.functions.partition_point(|of| of.start <= address);
         let of = self.functions.get(after.checked_sub(1)?)?;
@@ -241,7 +240,7 @@ pub(super) mod tests {
     use super::*;
 
     /// A file with these functions: address, length, kind and binding, name. Its code is mapped at 0x1000 from offset 0.
-    pub(crate) fn elf_of(functions: &[(u64, u64, u8, &str)]) -> Vec<u8> {
+    pub(crate) fn elf_file(functions: &[(u64, u64, u8, &str)]) -> Vec<u8> {
         let mut names = vec![0];
         let mut symbols = vec![0; SYMBOL_BYTES];
         for (start, len_bytes, kind, name) in functions {
@@ -269,20 +268,21 @@ pub(super) mod tests {
         }
         elf.extend(&symbols);
         elf.extend(&names);
-        let section = |kind: u32, at: u64, len_bytes: usize, link: u32| {
-            let mut bytes = vec![0; 4];
-            bytes.extend(kind.to_ne_bytes());
-            bytes.resize(24, 0);
-            bytes.extend(at.to_ne_bytes());
-            bytes.extend((len_bytes as u64).to_ne_bytes());
-            bytes.extend(link.to_ne_bytes());
-            bytes.resize(SECTION_BYTES, 0);
-            bytes
-        };
         elf.extend(section(0, 0, 0, 0));
         elf.extend(section(SYMBOL_TABLE, symbols_at, symbols.len(), 2));
         elf.extend(section(3, names_at, names.len(), 0));
         elf
+    }
+
+    fn section(kind: u32, at: u64, len_bytes: usize, link: u32) -> Vec<u8> {
+        let mut bytes = vec![0; 4];
+        bytes.extend(kind.to_ne_bytes());
+        bytes.resize(24, 0);
+        bytes.extend(at.to_ne_bytes());
+        bytes.extend((len_bytes as u64).to_ne_bytes());
+        bytes.extend(link.to_ne_bytes());
+        bytes.resize(SECTION_BYTES, 0);
+        bytes
     }
 
     pub(crate) fn read(bytes: &[u8]) -> Result<ElfFunctions, ElfError> {
@@ -293,7 +293,7 @@ pub(super) mod tests {
 
     #[test]
     fn a_place_belongs_to_the_function_around_it() {
-        let elf = elf_of(&[
+        let elf = elf_file(&[
             (0x1200, 0x10, 0x12, "second"),
             (0x1100, 0x20, 0x12, "first"),
             (0x1100, 0x20, 0x12, "__first"),
@@ -315,7 +315,7 @@ pub(super) mod tests {
         assert!(own.functions.len() > 1000, "{}", own.functions.len());
         assert!(matches!(read(b"#!/bin/sh\n"), Err(ElfError::Read(_))));
         assert!(matches!(read(&[7; 4096]), Err(ElfError::Kind)));
-        let mut greedy = elf_of(&[(0x1100, 1, 0x12, "f")]);
+        let mut greedy = elf_file(&[(0x1100, 1, 0x12, "f")]);
         // The length of the table of symbols.
         let at = greedy.len() - 2 * SECTION_BYTES + 32;
         greedy[at..at + 8].copy_from_slice(&(1_u64 << 40).to_ne_bytes());
@@ -336,7 +336,7 @@ pub(super) mod tests {
             offset in any::<u64>(),
         ) {
             let begun = Instant::now();
-            let mut bytes = elf_of(&[(0x1100, 0x20, 0x12, "_ZN1a1bE"), (0x1200, 9, 0x12, "_RNvC1a1b")]);
+            let mut bytes = elf_file(&[(0x1100, 0x20, 0x12, "_ZN1a1bE"), (0x1200, 9, 0x12, "_RNvC1a1b")]);
             for (at, value) in changes {
                 let at = at.index(bytes.len());
                 bytes[at] = value;

@@ -59,7 +59,7 @@ struct Watched {
 
 /// Code that a sample was in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum CodeKind {
+pub enum SampledKind {
     Function,
     Kernel,
     /// Any code of a file that names no function there.
@@ -71,11 +71,11 @@ pub enum CodeKind {
 pub struct FunctionCount {
     /// Name of the function, or of the file that names none.
     pub name: String,
-    pub kind: CodeKind,
+    pub kind: SampledKind,
     pub count: u64,
 }
 
-/// Samples of a program.
+/// Functions that the processes of one program ran in.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProgramSamples {
     /// Most samples first.
@@ -121,13 +121,13 @@ impl Sampler {
         let number = state.next;
         state.next += 1;
         let lost_before = state.cpus.lost_count();
-        let groups = groups_of(folder);
+        let groups = group_inodes(folder);
         state.foreign.retain(|group| !groups.contains(group));
         let watched =
             Watched { folder: folder.to_owned(), groups, counts: HashMap::new(), lost_before };
         state.watched.insert(number, watched);
         // After the sampler was enabled: what is mapped from now on is recorded.
-        processes_of(folder).into_iter().for_each(|pid| state.code.read(pid));
+        process_ids(folder).into_iter().for_each(|pid| state.code.read(pid));
         drop(state);
         Some(SampledProgram { sampler: self.clone(), number })
     }
@@ -212,19 +212,20 @@ impl State {
 
     /// Number of the program that a control group belongs to. One that was made since is looked for once.
     fn owner(&mut self, group: u64) -> Option<u64> {
-        let known = |watched: &BTreeMap<u64, Watched>| {
-            watched.iter().find(|(_, of)| of.groups.contains(&group)).map(|(number, _)| *number)
-        };
-        let found = known(&self.watched);
+        let found = self.known_owner(group);
         if found.is_some() || self.foreign.contains(&group) || self.foreign.len() >= FOREIGN_MAX {
             return found;
         }
-        self.watched.values_mut().for_each(|of| of.groups.extend(groups_of(&of.folder)));
-        let found = known(&self.watched);
+        self.watched.values_mut().for_each(|of| of.groups.extend(group_inodes(&of.folder)));
+        let found = self.known_owner(group);
         if found.is_none() {
             self.foreign.insert(group);
         }
         found
+    }
+
+    fn known_owner(&self, group: u64) -> Option<u64> {
+        self.watched.iter().find(|(_, of)| of.groups.contains(&group)).map(|(number, _)| *number)
     }
 
     fn stop_if_unused(&mut self) {
@@ -239,7 +240,7 @@ impl State {
     }
 
     fn named(&mut self, watched: Watched) -> ProgramSamples {
-        let mut by_name = BTreeMap::<(CodeKind, String), u64>::new();
+        let mut by_name = BTreeMap::<(SampledKind, String), u64>::new();
         for (place, count) in watched.counts {
             let name = match place {
                 CodePlace::Kernel { address } => {
@@ -249,15 +250,15 @@ impl State {
                     } else {
                         kernel.name(address)
                     };
-                    (CodeKind::Kernel, name)
+                    (SampledKind::Kernel, name)
                 }
                 CodePlace::File { file, offset_bytes } => {
                     match self.code.files.function(file, offset_bytes) {
-                        Some(name) => (CodeKind::Function, name),
-                        None => (CodeKind::File, self.code.files.name(file)),
+                        Some(name) => (SampledKind::Function, name),
+                        None => (SampledKind::File, self.code.files.name(file)),
                     }
                 }
-                CodePlace::Unknown => (CodeKind::File, "code that is not known".to_owned()),
+                CodePlace::Unknown => (SampledKind::File, "code that is not known".to_owned()),
             };
             *by_name.entry(name).or_default() += count;
         }
@@ -272,7 +273,7 @@ impl State {
 }
 
 /// A control group and those below it, by the inodes of their folders.
-fn groups_of(folder: &Path) -> BTreeSet<u64> {
+fn group_inodes(folder: &Path) -> BTreeSet<u64> {
     let mut groups = BTreeSet::new();
     each_group(folder, &mut |group| {
         groups.extend(fs::metadata(group).map(|metadata| metadata.ino()));
@@ -280,7 +281,7 @@ fn groups_of(folder: &Path) -> BTreeSet<u64> {
     groups
 }
 
-fn processes_of(folder: &Path) -> Vec<u32> {
+fn process_ids(folder: &Path) -> Vec<u32> {
     let mut pids = Vec::new();
     each_group(folder, &mut |group| {
         let text = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();

@@ -17,8 +17,8 @@ const RPS: (&str, &str, &str) = ("rps-cpus", "queue wp-near rx-1", "1");
 /// Runs `ip` in the near namespace.
 fn ip(bench: &Bench, args: &str) {
     let words: Vec<&str> = args.split(' ').collect();
-    let run = || Command::new("ip").args(&words).output().unwrap();
-    let output = bench.pair.near.netns.run(run).unwrap();
+    let output =
+        bench.pair.near.netns.run(|| Command::new("ip").args(&words).output().unwrap()).unwrap();
     assert!(output.status.success(), "ip {args}: {}", String::from_utf8_lossy(&output.stderr));
 }
 

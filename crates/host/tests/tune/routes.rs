@@ -19,8 +19,7 @@ fn shown(bench: &Bench) -> String {
 
 /// Output of `ip` in the bench's namespace; it must succeed.
 fn ip(bench: &Bench, words: &[&str]) -> String {
-    let run = || Command::new("ip").args(words).output().unwrap();
-    let ran = bench.pair.near.run(run).unwrap();
+    let ran = bench.pair.near.run(|| Command::new("ip").args(words).output().unwrap()).unwrap();
     assert!(ran.status.success(), "ip {words:?}: {}", String::from_utf8_lossy(&ran.stderr));
     String::from_utf8(ran.stdout).unwrap()
 }

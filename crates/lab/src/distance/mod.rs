@@ -99,11 +99,10 @@ impl DistantWire {
             port.map_err(|source| LabError::Wire { what: "opening its packet sockets", source })
         };
         let ports = [open(&middle.near_if)?, open(&middle.far_if)?];
-        let failed = |source| LabError::Wire { what: "starting its process", source };
         let needed = ports.each_ref().map(PacketPort::as_fd);
         let carrier = Carrier::new(spec, &ports);
-        let process =
-            Forked::start(c"wirepath-wire", &needed, |owner| carrier.run(owner)).map_err(failed)?;
+        let process = Forked::start(c"wirepath-wire", &needed, |owner| carrier.run(owner))
+            .map_err(|source| LabError::Wire { what: "starting its process", source })?;
         let wire = DistantWire { process, spec: spec.clone(), _middle: middle };
         // It answers once its memory is ready.
         wire.begin(0)?;

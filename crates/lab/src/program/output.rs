@@ -145,7 +145,7 @@ impl Capture {
         let (stopped, stop) = io::pipe()?;
         let shared = Arc::<Shared>::default();
         let (theirs, mut buffer) = (Arc::clone(&shared), vec![0; 64 << 10]);
-        let body = move || {
+        sys::thread::start_free("child output", move || {
             loop {
                 match sys::poll::readable_set(&[stream.as_fd(), stopped.as_fd()], TEST_TIMEOUT) {
                     Ok(0) => continue,
@@ -160,8 +160,8 @@ impl Capture {
             }
             theirs.lock().has_ended = true;
             theirs.ended.notify_all();
-        };
-        sys::thread::start_free("child output", body).map_err(io::Error::other)?;
+        })
+        .map_err(io::Error::other)?;
         Ok(Capture { shared, _stop: stop })
     }
 

@@ -109,15 +109,15 @@ impl<F: Figures> Stage<'_, F> {
         {
             self.guard.off_period(p99_ns);
         }
-        let since = |at_ns: u64| at_ns - self.zero_ns;
+        let run_time_ns = |at_ns: u64| at_ns - self.zero_ns;
         let record = LivePeriodRecord {
             arm: wanted.arm,
             pair: wanted.pair,
             stage: wanted.stage,
-            start_ns: since(start_ns),
-            switched_ns: since(switched_ns),
-            counted_ns: since(counted_ns.min(end_ns)),
-            end_ns: since(end_ns),
+            start_ns: run_time_ns(start_ns),
+            switched_ns: run_time_ns(switched_ns),
+            counted_ns: run_time_ns(counted_ns.min(end_ns)),
+            end_ns: run_time_ns(end_ns),
             request_count,
             values: values.clone(),
             trip,

@@ -157,8 +157,7 @@ impl Equal {
     /// Verdict of an interval that shows neither better nor worse, within a distance from 0.
     fn verdict(interval: Option<(f64, f64)>, most: f64) -> Verdict {
         // The small term absorbs rounding.
-        let is_within = |(low, high): (f64, f64)| low >= -most - 1e-12 && high <= most + 1e-12;
-        if interval.is_some_and(is_within) {
+        if interval.is_some_and(|(low, high)| low >= -most - 1e-12 && high <= most + 1e-12) {
             Verdict::NoDifferenceShown
         } else {
             Verdict::Inconclusive

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Effect, Question, answers, discoveries, effect, hosts_needed};
+use super::{Effect, PoolQuestion, answers, discoveries, effect, hosts_needed};
 use crate::outcome::resolve_unrecorded;
 use crate::pairs::Pairs;
 use crate::statistics;
@@ -172,7 +172,7 @@ pub fn pool_groups(
     let names = arm_names(outcomes());
     let asked: Vec<(&String, &String)> =
         names.iter().flat_map(|arm| judged.iter().map(move |metric| (arm, metric))).collect();
-    let questions: Vec<Question> =
+    let questions: Vec<PoolQuestion> =
         asked.iter().map(|(arm, metric)| question(hosts, &unit_of_host, arm, metric)).collect();
     let figures: Vec<Vec<Option<&MetricOutcome>>> = asked
         .iter()
@@ -265,7 +265,7 @@ fn question(
     unit_of_host: &[usize],
     arm: &str,
     metric: &str,
-) -> Question {
+) -> PoolQuestion {
     let each = |of: fn(&Outcome, &str, &str) -> Option<Effect>| {
         hosts
             .iter()
@@ -275,7 +275,7 @@ fn question(
     let better = hosts.iter().find_map(|(_, outcome)| {
         Some(metric_of(outcome.as_ref().ok()?, |of| of.name == arm, metric)?.better)
     });
-    Question {
+    PoolQuestion {
         effects: each(arm_effect),
         control: each(|outcome, _, metric| control_effect(outcome, metric)),
         groups: unit_of_host.to_vec(),
@@ -319,7 +319,7 @@ pub fn control_effect(outcome: &Outcome, metric: &str) -> Option<Effect> {
 
 fn pooled_metric(
     hosts: &[(String, Result<Outcome, String>)],
-    question: &Question,
+    question: &PoolQuestion,
     answer: super::PoolAnswer,
     lines: Vec<HostLine>,
 ) -> PooledMetric {
@@ -362,7 +362,7 @@ fn figures<'a>(
     hosts: &'a [(String, Result<Outcome, String>)],
     arm: &str,
     metric: &str,
-    question: &Question,
+    question: &PoolQuestion,
 ) -> Vec<Option<&'a MetricOutcome>> {
     let found = |(_, outcome): &'a (String, Result<Outcome, String>)| {
         metric_of(outcome.as_ref().ok()?, |of| of.name == arm, metric)
@@ -374,7 +374,7 @@ fn figures<'a>(
 fn lines(
     hosts: &[(String, Result<Outcome, String>)],
     (arm, metric): (&str, &str),
-    question: &Question,
+    question: &PoolQuestion,
     figures: &[Option<&MetricOutcome>],
     named: &[bool],
 ) -> Vec<HostLine> {

@@ -32,7 +32,7 @@ const MISSING_MAX: f64 = 0.1;
 
 /// One arm in one metric, on all hosts of the experiment.
 #[derive(Debug, Clone)]
-pub struct Question {
+pub struct PoolQuestion {
     /// Effects of the arm; `None` for hosts without a figure.
     pub effects: Vec<Option<Effect>>,
     /// Effects of the control arm, in the same order of hosts.
@@ -61,7 +61,7 @@ pub struct PoolAnswer {
 /// Answers all questions of an experiment, with Holm's correction over all of them.
 ///
 /// - `resolve`: ratio up to which a difference does not matter, above 1.
-pub fn answers(questions: &[Question], resolve: f64) -> Vec<PoolAnswer> {
+pub fn answers(questions: &[PoolQuestion], resolve: f64) -> Vec<PoolAnswer> {
     let mut answers: Vec<PoolAnswer> = questions.iter().map(unjudged).collect();
     let p: Vec<f64> = answers.iter().map(|answer| answer.p.unwrap_or(1.0)).collect();
     for ((answer, question), adjusted) in answers.iter_mut().zip(questions).zip(holm(&p)) {
@@ -80,7 +80,7 @@ pub fn hosts_needed(questions: usize) -> usize {
         .unwrap_or(64)
 }
 
-fn unjudged(question: &Question) -> PoolAnswer {
+fn unjudged(question: &PoolQuestion) -> PoolAnswer {
     let floor = pooled(question, &question.control).map(|floor| ratios(floor.interval));
     let mut answer =
         PoolAnswer { pooled: None, floor, p: None, p_adjusted: None, verdict: None, why: None };
@@ -114,7 +114,7 @@ fn missing_count(of: &[Option<Effect>]) -> usize {
 }
 
 /// Reason to pool nothing: hosts that are missing may be those on which the arm does worst.
-fn refusal(question: &Question) -> Option<String> {
+fn refusal(question: &PoolQuestion) -> Option<String> {
     let hosts = question.effects.len();
     let (own, of_control) = (missing_count(&question.effects), missing_count(&question.control));
     if own > of_control {
@@ -132,12 +132,12 @@ fn few_figures(hosts: usize) -> String {
     format!("{hosts} hosts have a figure; a pooled verdict needs {HOSTS_MIN}")
 }
 
-fn pooled(question: &Question, effects: &[Option<Effect>]) -> Option<Pooled> {
+fn pooled(question: &PoolQuestion, effects: &[Option<Effect>]) -> Option<Pooled> {
     random_effects(&units(question, effects))
 }
 
 /// Effects of the units that have one: of the hosts, or the medians of their groups.
-fn units(question: &Question, effects: &[Option<Effect>]) -> Vec<Effect> {
+fn units(question: &PoolQuestion, effects: &[Option<Effect>]) -> Vec<Effect> {
     if question.groups.is_empty() {
         return effects.iter().flatten().copied().collect();
     }
@@ -182,12 +182,12 @@ mod tests {
     use super::*;
     use crate::RESOLVE;
 
-    fn question(effects: &[Option<f64>], control: &[Option<f64>]) -> Question {
+    fn question(effects: &[Option<f64>], control: &[Option<f64>]) -> PoolQuestion {
         let [effects, control] = [effects, control].map(|values| {
             let measured = |log_ratio| Effect { log_ratio, error: 0.005 };
             values.iter().map(|value| value.map(measured)).collect()
         });
-        Question { effects, control, groups: Vec::new(), better: Better::Lower }
+        PoolQuestion { effects, control, groups: Vec::new(), better: Better::Lower }
     }
 
     const QUIET: [Option<f64>; 8] = [
@@ -254,7 +254,7 @@ mod tests {
     fn grouped(hosts: usize, groups: usize) -> PoolAnswer {
         let control: Vec<Option<f64>> = QUIET.iter().copied().cycle().take(hosts).collect();
         let groups = (0..hosts).map(|host| host % groups).collect();
-        answers(&[Question { groups, ..question(&fast(hosts), &control) }], RESOLVE).remove(0)
+        answers(&[PoolQuestion { groups, ..question(&fast(hosts), &control) }], RESOLVE).remove(0)
     }
 
     #[test]

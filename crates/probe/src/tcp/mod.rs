@@ -244,7 +244,7 @@ mod tests {
                     Ok((closing, 1))
                 },
             );
-            let (closing, far) = ran.expect("an end that is late is no error");
+            let (closing, far) = ran.expect("a late end is accepted");
             closing.join().expect("it closes");
             assert_eq!(far.sent_count, 1, "{arm:?}");
         }

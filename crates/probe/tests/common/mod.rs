@@ -41,15 +41,14 @@ pub(crate) fn at_once<T: Sync, L>(
     let (sleeping, spinning): (Vec<&T>, Vec<&T>) = items.iter().partition(|item| sleeps(item));
     let work = |items: &[&T], labs: usize| {
         let next = AtomicUsize::new(0);
-        let all = || {
-            let lab = lab();
-            while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
-                each(&lab, item);
-            }
-        };
         thread::scope(|scope| {
             for _ in 0..labs.min(items.len()) {
-                scope.spawn(all);
+                scope.spawn(|| {
+                    let lab = lab();
+                    while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
+                        each(&lab, item);
+                    }
+                });
             }
         });
     };

@@ -536,49 +536,52 @@ fn explained(mut run: Outcome, old: Option<CpuSamples>, new: Option<CpuSamples>)
     run
 }
 
+fn second_line(run: &Outcome) -> Option<String> {
+    said(run).lines().nth(1).map(str::to_owned)
+}
+
 #[test]
 fn the_function_whose_cpu_time_goes_with_the_verdict_is_named_after_it() {
     let worse = rates(1240.0, Verdict::Worse, [0.77, 0.8, 0.83]);
     let better = rates(1876.0, Verdict::Better, [1.18, 1.21, 1.24]);
     let slow = || sampled(&[("server", "handle_request", 2400), ("client", "main", 1000)]);
     let fast = || sampled(&[("server", "handle_request", 1200), ("client", "main", 700)]);
-    let function = |run: &Outcome| said(run).lines().nth(1).map(str::to_owned);
     let run = explained(worse.clone(), fast(), slow());
     assert_eq!(
-        function(&run).unwrap(),
+        second_line(&run).unwrap(),
         "CPU time: `handle_request` (server) takes 1.2 ms a packet in place of 600 µs; that is 80 % of the difference."
     );
     assert_eq!(
-        function(&explained(worse.clone(), slow(), fast())),
+        second_line(&explained(worse.clone(), slow(), fast())),
         None,
         "it takes less, and is slower"
     );
     let run = explained(better.clone(), slow(), fast());
     assert!(
-        function(&run).unwrap().contains("takes 600 µs a packet in place of 1.2 ms"),
+        second_line(&run).unwrap().contains("takes 600 µs a packet in place of 1.2 ms"),
         "{}",
         said(&run)
     );
     for (old, new) in [(None, None), (fast(), None), (None, slow()), (fast(), fast())] {
-        assert_eq!(function(&explained(worse.clone(), old, new)), None);
+        assert_eq!(second_line(&explained(worse.clone(), old, new)), None);
     }
     let equal = rates(1550.0, Verdict::NoDifferenceShown, [0.986, 1.0, 1.009]);
-    assert_eq!(function(&explained(equal, fast(), slow())), None);
+    assert_eq!(second_line(&explained(equal, fast(), slow())), None);
     let mut early = explained(worse.clone(), fast(), slow());
     early.ended = Ended::Interrupted;
-    assert_eq!(function(&early), None);
+    assert_eq!(second_line(&early), None);
     let mut passed = explained(worse.clone(), fast(), slow());
     passed.gate = gate(1.30, decision(GateAnswer::NoWorse, [0.77, 0.8, 0.83]));
-    assert_eq!(function(&passed), None, "a difference that the gate lets pass is not spoken of");
+    assert_eq!(second_line(&passed), None, "a difference that the gate lets pass is not spoken of");
     passed.gate = gate(1.05, decision(GateAnswer::Worse, [0.77, 0.8, 0.83]));
-    assert!(function(&passed).is_some());
+    assert!(second_line(&passed).is_some());
     let mut memory = explained(worse, fast(), slow());
     memory
         .arms
         .iter_mut()
         .flat_map(|arm| arm.metrics.values_mut())
         .for_each(|of| of.unit = "bytes".into());
-    assert_eq!(function(&memory), None, "memory has no CPU time");
+    assert_eq!(second_line(&memory), None, "memory has no CPU time");
 }
 
 #[test]
@@ -615,15 +618,17 @@ fn a_function_is_told_with_its_place_and_what_others_take_back() {
 }
 
 #[test]
-fn of_several_arms_the_function_of_the_one_that_is_spoken_of_is_named() {
+fn the_function_of_the_arm_that_is_told_about_is_named() {
     let mut run = rates(1876.0, Verdict::Better, [1.18, 1.21, 1.24]);
     let mut second = run.arms[2].clone();
     second.name = "newer".into();
-    let slow = || sampled(&[("server", "handle_request", 2400)]);
-    let fast = || sampled(&[("server", "handle_request", 1200)]);
     second.metrics.get_mut("rps").unwrap().verdict = Some(Verdict::Worse);
     run.arms.push(second);
-    run = explained(run, fast(), slow());
+    run = explained(
+        run,
+        sampled(&[("server", "handle_request", 1200)]),
+        sampled(&[("server", "handle_request", 2400)]),
+    );
     run.arms[3].samples = sampled(&[("server", "handle_request", 4800)]);
     run.arms[2].samples = sampled(&[("server", "handle_request", 600)]);
     run.best = run.best_arms();

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::pool::{HOSTS_MIN, PoolAnswer, Question, answers, arm_effect, control_effect};
+use model::pool::{HOSTS_MIN, PoolAnswer, PoolQuestion, answers, arm_effect, control_effect};
 use model::{ArmKind, ArmOutcome, Better, Outcome, RESOLVE, Verdict};
 
 use crate::wording;
@@ -134,7 +134,7 @@ struct Asked<'a> {
     better: Better,
     group: AtlasGroup,
     counts: AtlasCounts,
-    question: Question,
+    question: PoolQuestion,
 }
 
 fn section(subject: String, entries: &[AtlasEntry]) -> AtlasSection {
@@ -151,7 +151,8 @@ fn section(subject: String, entries: &[AtlasEntry]) -> AtlasSection {
         asked.into_iter().partition(|asked| asked.group == AtlasGroup::All);
     let mut metrics: Vec<AtlasMetric> = Vec::new();
     for family in [all, parts] {
-        let questions: Vec<Question> = family.iter().map(|asked| asked.question.clone()).collect();
+        let questions: Vec<PoolQuestion> =
+            family.iter().map(|asked| asked.question.clone()).collect();
         for (asked, answer) in family.into_iter().zip(answers(&questions, resolve)) {
             add(&mut metrics, asked, answer);
         }
@@ -189,7 +190,7 @@ fn add(metrics: &mut Vec<AtlasMetric>, asked: Asked<'_>, answer: PoolAnswer) {
     }
 }
 
-fn range(question: &Question) -> Option<(f64, f64)> {
+fn range(question: &PoolQuestion) -> Option<(f64, f64)> {
     let ratios = question.effects.iter().flatten().map(|effect| effect.log_ratio.exp());
     ratios.fold(None, |range, ratio| match range {
         None => Some((ratio, ratio)),
@@ -241,7 +242,7 @@ fn ask<'a>(
         better: Better::Lower,
         group,
         counts: AtlasCounts::default(),
-        question: Question {
+        question: PoolQuestion {
             effects: Vec::new(),
             control: Vec::new(),
             groups: Vec::new(),

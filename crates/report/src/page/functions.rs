@@ -10,7 +10,7 @@ const ROWS_MAX: usize = 5;
 /// Longest name of a function in a table, characters.
 const NAME_LEN_MAX: usize = 40;
 
-/// A table of functions.
+/// Functions whose CPU time differs most between two arms.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FunctionTable {
     /// The two arms, and the way of measuring.

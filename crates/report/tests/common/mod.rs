@@ -393,14 +393,12 @@ pub(crate) fn golden(name: &str, text: &str) {
     );
 }
 
+fn function(function: String, kind: CodeKind, sample_count: u64) -> FunctionSamples {
+    FunctionSamples { program: "server".into(), function, kind, sample_count }
+}
+
 /// Samples of an arm with this many in one function of its server, and many functions with hostile names.
 pub(crate) fn samples(count: u64) -> CpuSamples {
-    let function = |function: String, kind, sample_count| FunctionSamples {
-        program: "server".into(),
-        function,
-        kind,
-        sample_count,
-    };
     let mut functions: Vec<FunctionSamples> = (0..250)
         .map(|n| {
             function(

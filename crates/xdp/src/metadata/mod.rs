@@ -5,7 +5,7 @@ mod receive;
 mod send;
 
 pub use receive::{MetadataKey, RxHash, RxMetadata, VlanTag};
-pub use send::{Checksum, SendMetadata, SendRequest, Sent};
+pub use send::{Checksum, SendMetadata, SendRequest, SentFrame};
 
 pub(crate) use receive::{RX_METADATA_BYTES, field, place};
 pub(crate) use send::Requests;

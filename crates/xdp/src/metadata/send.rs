@@ -96,7 +96,7 @@ impl SendRequest {
 
 /// A frame that was sent, or given up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Sent {
+pub struct SentFrame {
     /// Number of its frame, as [`Socket::tx_post_request`](crate::Socket::tx_post_request) returned it.
     pub frame: u32,
     /// Answer to [`SendRequest::stamp`]; `None` if it was not asked for, or the driver gave none.

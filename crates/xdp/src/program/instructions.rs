@@ -95,6 +95,11 @@ pub(super) struct Hints {
     pub(super) vlan: Option<u32>,
 }
 
+/// Offset of a part of the metadata, which the stack ends with.
+fn stack_offset(place: usize) -> i16 {
+    place as i16 - RX_METADATA_BYTES as i16
+}
+
 /// As [`redirect`], with metadata in front of each frame that has room for it.
 pub(super) fn redirect_with_metadata(
     sockets: i32,
@@ -102,11 +107,10 @@ pub(super) fn redirect_with_metadata(
     key: MetadataKey,
 ) -> Vec<Instruction> {
     const BYTES: i32 = RX_METADATA_BYTES as i32;
-    let on_stack = |place: usize| place as i16 - BYTES as i16;
     let mut program =
         vec![instruction(MOVE, CTX, R1, 0, 0), instruction(MOVE_IMMEDIATE, FIELDS, 0, 0, 0)];
     for word in (0..RX_METADATA_BYTES).step_by(8) {
-        program.push(instruction(STORE_IMMEDIATE_64, STACK, 0, on_stack(word), 0));
+        program.push(instruction(STORE_IMMEDIATE_64, STACK, 0, stack_offset(word), 0));
     }
     for (function, bit, places) in [
         (hints.stamp, field::STAMP, &[place::STAMP][..]),
@@ -117,16 +121,16 @@ pub(super) fn redirect_with_metadata(
         program.push(instruction(MOVE, R1, CTX, 0, 0));
         for (argument, place) in (R2..).zip(places) {
             program.push(instruction(MOVE, argument, STACK, 0, 0));
-            program.push(instruction(ADD_IMMEDIATE, argument, 0, 0, on_stack(*place).into()));
+            program.push(instruction(ADD_IMMEDIATE, argument, 0, 0, stack_offset(*place).into()));
         }
         program.push(instruction(CALL, 0, PSEUDO_KFUNC_CALL, 0, function as i32));
         // An error: the driver has no such hint, or none of this frame.
         program.push(instruction(JUMP_IF_NOT_EQUAL, R0, 0, 1, 0));
         program.push(instruction(OR_IMMEDIATE, FIELDS, 0, 0, bit as i32));
     }
-    program.push(instruction(STORE_32, STACK, FIELDS, on_stack(place::FIELDS), 0));
+    program.push(instruction(STORE_32, STACK, FIELDS, stack_offset(place::FIELDS), 0));
     program.extend(load_immediate(R1, 0, key.word()));
-    program.push(instruction(STORE_64, STACK, R1, on_stack(place::KEY), 0));
+    program.push(instruction(STORE_64, STACK, R1, stack_offset(place::KEY), 0));
     let mut put = vec![
         instruction(LOAD_32, R2, CTX, MD_DATA_META, 0),
         instruction(LOAD_32, R3, CTX, MD_DATA, 0),
@@ -135,7 +139,7 @@ pub(super) fn redirect_with_metadata(
     ];
     let mut copy = Vec::new();
     for word in (0..RX_METADATA_BYTES).step_by(8) {
-        copy.push(instruction(LOAD_64, R5, STACK, on_stack(word), 0));
+        copy.push(instruction(LOAD_64, R5, STACK, stack_offset(word), 0));
         copy.push(instruction(STORE_64, R2, R5, word as i16, 0));
     }
     put.push(instruction(JUMP_IF_GREATER, R4, R3, copy.len() as i16, 0));

@@ -16,8 +16,8 @@ const KIND_FUNC: u32 = 12;
 /// Errors: the kernel does not show its types (CONFIG_DEBUG_INFO_BTF).
 pub(super) fn numbers<const N: usize>(names: [&str; N]) -> io::Result<[Option<u32>; N]> {
     let types = std::fs::read(KERNEL_TYPES)?;
-    let cut = || io::Error::new(io::ErrorKind::InvalidData, "the kernel's types are cut off");
-    numbers_in(&types, names).ok_or_else(cut)
+    numbers_in(&types, names)
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the kernel's types are cut off"))
 }
 
 fn numbers_in<const N: usize>(btf: &[u8], names: [&str; N]) -> Option<[Option<u32>; N]> {

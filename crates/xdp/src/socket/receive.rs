@@ -104,7 +104,7 @@ impl Socket {
             let place = self.frames.umem.place_of(desc.addr);
             self.offset_count += u64::from(place != desc.addr);
             desc.addr = place;
-            let Some(frame) = self.frame_of(&desc) else {
+            let Some(frame) = self.received_frame(&desc) else {
                 self.ledger.violation();
                 continue;
             };
@@ -144,7 +144,7 @@ impl Socket {
     }
 
     /// Frame of a descriptor; `None` if it is out of range.
-    fn frame_of(&self, desc: &xdp_desc) -> Option<u32> {
+    fn received_frame(&self, desc: &xdp_desc) -> Option<u32> {
         let frame_bytes = u64::from(self.frames.umem.frame_bytes);
         let offset = desc.addr % frame_bytes;
         let fits = offset + u64::from(desc.len) <= frame_bytes;

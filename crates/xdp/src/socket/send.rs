@@ -7,7 +7,7 @@ use libc::xdp_desc;
 use super::{FRAGMENTS_MAX, Socket, frame_bytes};
 use crate::XskError;
 use crate::bind::{absent, system};
-use crate::metadata::{SendRequest, Sent};
+use crate::metadata::{SendRequest, SentFrame};
 use crate::os;
 use crate::umem::Owner;
 
@@ -143,7 +143,7 @@ impl Socket {
 
     /// As [`tx_reap`](Self::tx_reap), with the answers to requests.
     #[inline]
-    pub fn tx_reap_with(&mut self, mut each: impl FnMut(Sent)) -> usize {
+    pub fn tx_reap_with(&mut self, mut each: impl FnMut(SentFrame)) -> usize {
         let ready = self.completion.ready(self.bind.ring_entries);
         let frame_size = u64::from(self.frames.umem.frame_bytes);
         for _ in 0..ready {
@@ -160,7 +160,7 @@ impl Socket {
                 self.requests.complete(frame, frame_bytes(&self.frames, base, metadata_bytes))
             };
             if self.ledger.pass(frame, Owner::Sending, Owner::Free) {
-                each(Sent { frame, stamp_ns });
+                each(SentFrame { frame, stamp_ns });
             }
         }
         if ready > 0 {

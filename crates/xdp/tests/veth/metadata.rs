@@ -3,8 +3,8 @@
 use std::os::fd::AsFd;
 
 use wirepath_xdp::{
-    Checksum, FrameMemory, ProgramError, Redirect, RxMetadata, SendMetadata, SendRequest, Sent,
-    Socket, Then, VlanTag, XdpMode, XskError,
+    Checksum, FrameMemory, ProgramError, Redirect, RxMetadata, SendMetadata, SendRequest,
+    SentFrame, Socket, Then, VlanTag, XdpMode, XskError,
 };
 
 use crate::lab::{self, Pair, Shape, can_run, send_frame, udp_frame, wait_until};
@@ -189,12 +189,12 @@ fn a_stamp_is_between_post_and_reap_and_comes_with_its_frame() {
         });
         let posted = posted.expect("it fits").expect("there is room");
         near.socket.kick().expect("kick");
-        let mut answers: Vec<Sent> = Vec::new();
+        let mut answers: Vec<SentFrame> = Vec::new();
         wait_until(|| {
             near.socket.tx_reap_with(|sent| answers.push(sent));
             !answers.is_empty()
         });
-        let [Sent { frame, stamp_ns }] = answers[..] else { panic!("{answers:?}") };
+        let [SentFrame { frame, stamp_ns }] = answers[..] else { panic!("{answers:?}") };
         assert_eq!((frame, stamp_ns.is_some()), (posted, is_asked));
         if let Some(stamp_ns) = stamp_ns {
             assert!((begun_ns..=tai_ns()).contains(&stamp_ns), "{begun_ns} {stamp_ns}");

@@ -8,10 +8,12 @@ use crate::instructions::Instruction;
 const BPF_PROG_TYPE_SCHED_CLS: u32 = 3;
 const BPF_TCX_EGRESS: u32 = 47;
 
+fn instruction(code: u64, to: u64, immediate: u64) -> Instruction {
+    Instruction(code | to << 8 | immediate << 32)
+}
+
 /// Attaches it until the result drops; in the interface's namespace.
 pub(crate) fn tag_all_sent(ifindex: u32, tag: u16) -> [OwnedFd; 2] {
-    let instruction =
-        |code: u64, to: u64, immediate: u64| Instruction(code | to << 8 | immediate << 32);
     let protocol = u64::from(0x8100_u16.to_be());
     let instructions = [
         // r2 = protocol, r3 = tag; bpf_skb_vlan_push (18).

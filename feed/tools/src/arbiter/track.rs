@@ -5,7 +5,6 @@ use super::{ArbiterDelivery, ArbiterLimits, FeedLine, GapCause, OpenGap, Sequenc
 
 /// Delivered; the other bits are the lines that carried it.
 const DELIVERED: u8 = 1 << 6;
-/// Held.
 const HELD: u8 = 1 << 7;
 
 /// Class of a message in its epoch.

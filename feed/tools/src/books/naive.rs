@@ -280,11 +280,12 @@ mod tests {
     fn levels_move_between_array_and_tree() {
         let all: Vec<u8> = (0..100).collect();
         let backwards: Vec<u8> = all.iter().rev().copied().collect();
-        let add = |n: &u8| [0, *n, 0, *n, 0x30, 0];
-        let delete = |n: &u8| [9, *n, 0, 0, 0, 0];
         for added in [&all, &backwards] {
             for deleted in [&all, &backwards] {
-                let steps = added.iter().map(add).chain(deleted.iter().map(delete));
+                let steps = added
+                    .iter()
+                    .map(|n| [0, *n, 0, *n, 0x30, 0])
+                    .chain(deleted.iter().map(|n| [9, *n, 0, 0, 0, 0]));
                 order_book(&steps.flatten().collect::<Vec<u8>>());
             }
         }

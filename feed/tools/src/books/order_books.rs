@@ -72,7 +72,7 @@ struct Account {
     slots_max: usize,
 }
 
-/// Books of a session.
+/// Orders and books of one session of MoldUDP64.
 #[derive(Debug)]
 struct SessionBooks {
     domain: SequenceDomain,
@@ -96,6 +96,11 @@ pub struct OrderBooks {
 }
 
 impl OrderBook {
+    /// Key that sorts the busiest book first.
+    fn rank(&self) -> (std::cmp::Reverse<u64>, Stock, u16) {
+        (std::cmp::Reverse(self.messages), self.stock, self.locate)
+    }
+
     fn new(locate: u16, stock: Stock) -> Self {
         OrderBook {
             locate,
@@ -404,12 +409,11 @@ impl OrderBooks {
     /// The `count` books with the most messages, busiest first. Allocates.
     pub fn busiest(&self, count: usize) -> Vec<&OrderBook> {
         let mut all: Vec<&OrderBook> = self.sessions().flat_map(|(_, books)| books).collect();
-        let busy = |book: &&OrderBook| (std::cmp::Reverse(book.messages), book.stock, book.locate);
         if count < all.len() {
-            all.select_nth_unstable_by_key(count, busy);
+            all.select_nth_unstable_by_key(count, |book| book.rank());
             all.truncate(count);
         }
-        all.sort_unstable_by_key(busy);
+        all.sort_unstable_by_key(|book| book.rank());
         all
     }
 

@@ -30,7 +30,7 @@ pub struct BooksReport {
     orders: Option<OrderCounts>,
 }
 
-/// State of a book.
+/// One instrument in a report.
 #[derive(Debug, Clone)]
 struct BookState {
     /// Market of a telegram, or session of MoldUDP64.
@@ -106,11 +106,11 @@ impl BooksReport {
         shown: BooksShown,
         session_name: impl Fn(SequenceDomain) -> String,
     ) -> Self {
-        let symbols = books.symbols.books().iter().map(BookState::of_symbol);
+        let symbols = books.symbols.books().iter().map(BookState::from_symbol_book);
         let mut all: Vec<BookState> = symbols.collect();
         for (domain, books) in books.orders.iter().flat_map(|orders| orders.sessions()) {
             let market = session_name(domain);
-            all.extend(books.iter().map(|book| BookState::of_orders(book, &market)));
+            all.extend(books.iter().map(|book| BookState::from_order_book(book, &market)));
         }
         all.sort_by_cached_key(BookState::name);
         let mut digest = Digest::default();
@@ -166,7 +166,7 @@ impl BooksReport {
 }
 
 impl BookState {
-    fn of_symbol(book: &SymbolBook) -> Self {
+    fn from_symbol_book(book: &SymbolBook) -> Self {
         let levels = |level: Level| BookLevel {
             price: level.price,
             quantity: level.quantity,
@@ -189,7 +189,7 @@ impl BookState {
         }
     }
 
-    fn of_orders(book: &OrderBook, market: &str) -> Self {
+    fn from_order_book(book: &OrderBook, market: &str) -> Self {
         let sides = [
             book.bids().map(BookLevel::from).collect(),
             book.asks().map(BookLevel::from).collect(),
@@ -249,15 +249,13 @@ impl BookState {
         };
         (0..bids.len().max(asks.len()).max(1))
             .map(|at| {
-                let (bid, ask) = (bids.get(at), asks.get(at));
-                let price = |level: Option<&BookLevel>| {
-                    level.map_or("-".into(), |level| level.price.to_string())
-                };
-                let quantity = |level: Option<&BookLevel>| {
-                    level.map_or(String::new(), BookLevel::quantity_text)
-                };
+                let [(bid, bid_quantity), (ask, ask_quantity)] =
+                    [bids, asks].map(|side| match side.get(at) {
+                        Some(level) => (level.price.to_string(), level.quantity_text()),
+                        None => ("-".to_owned(), String::new()),
+                    });
                 let name = if at == 0 { name.clone() } else { String::new() };
-                [name, quantity(bid), price(bid), price(ask), quantity(ask)].map(Cell::plain).into()
+                [name, bid_quantity, bid, ask, ask_quantity].map(Cell::plain).into()
             })
             .collect()
     }

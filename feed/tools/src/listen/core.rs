@@ -287,8 +287,7 @@ impl Core {
             ));
         }
         self.interval.books = self.shown.map(|shown| {
-            let name = |domain| self.session_name(domain);
-            Box::new(BooksReport::new(&self.sink.books, shown, name))
+            Box::new(BooksReport::new(&self.sink.books, shown, |domain| self.session_name(domain)))
         });
         let Some(mut quality) = self.quality.take() else { return };
         quality.finish();

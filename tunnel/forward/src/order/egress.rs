@@ -34,9 +34,9 @@ pub trait FrameSink {
 /// Result of [`super::Order::drain`].
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Drained {
-    /// Frames forwarded.
+    /// Passed to the egress in order.
     pub forwarded_frames: u64,
-    /// Frames recycled.
+    /// Returned to their pool without being sent.
     pub recycled_frames: u64,
     /// Tickets that timed out.
     pub timed_out_count: u64,

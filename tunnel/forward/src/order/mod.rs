@@ -93,9 +93,9 @@ pub enum Admission {
 /// atomic.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct OrderCounters {
-    /// Frames admitted.
+    /// Given a ticket.
     pub admitted_frames: u64,
-    /// Frames forwarded.
+    /// Passed to the egress in order.
     pub forwarded_frames: u64,
     /// Frames dropped by a worker, or with their batch ticket.
     pub dropped_frames: u64,

@@ -190,7 +190,7 @@ fn send<R: Registers, M: Memory, T>(
     len_bytes: usize,
     fill: impl FnOnce(&mut [u8]) -> T,
 ) -> T {
-    assert!(len_bytes <= FRAME_BYTES_MAX, "{len_bytes} bytes are no frame");
+    assert!(len_bytes <= FRAME_BYTES_MAX, "{len_bytes} bytes exceed a frame");
     let frame = driver.take_free().expect("the pool exceeds both rings and the token's frame");
     let result = driver.with_frame(&frame, len_bytes, fill);
     match driver.tx_post(frame, len_bytes) {

@@ -123,7 +123,7 @@ pub struct Parts<P> {
 impl<R: Registers, M: Memory, P: Platform> Responder<R, M, P> {
     /// Starts the card and selects the functions of the arm.
     pub fn start(registers: R, memory: M, parts: Parts<P>) -> Result<Self, StartError> {
-        let switches = parts.switches.of_image();
+        let switches = parts.switches.in_image();
         let settings = Settings {
             event_idx: switches.has(Switch::EventIdx),
             tx_interrupts: !switches.has(Switch::NoTxInterrupt),

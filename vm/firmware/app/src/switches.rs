@@ -106,7 +106,7 @@ const fn named(names: &[u8], from: usize, to: usize) -> Switch {
 
 impl Switches {
     /// Switches that this image obeys: those of the command line, or those of the only arm that it has.
-    pub const fn of_image(self) -> Switches {
+    pub const fn in_image(self) -> Switches {
         match ONLY {
             Some(only) => only,
             None => self,
@@ -175,7 +175,7 @@ mod tests {
             let parsed = Switches::parse(names).expect("they are known");
             assert_eq!(parse_at_build(names.as_bytes()), parsed, "{names}");
         }
-        assert_eq!(Switches::default().of_image(), Switches::default());
+        assert_eq!(Switches::default().in_image(), Switches::default());
         for names in ["quie", "quiets", "lazy"] {
             assert!(std::panic::catch_unwind(|| parse_at_build(names.as_bytes())).is_err());
         }

@@ -322,7 +322,7 @@ impl<R: Registers, M: Memory> NetDriver<R, M> {
     ///
     /// [`tx_kick`](Self::tx_kick) notifies the device. Panics if `len_bytes` exceeds a frame.
     pub fn tx_post(&mut self, frame: Frame, len_bytes: usize) -> Result<(), Frame> {
-        assert!(len_bytes <= FRAME_BYTES_MAX, "{len_bytes} bytes are no frame");
+        assert!(len_bytes <= FRAME_BYTES_MAX, "{len_bytes} bytes exceed a frame");
         let at = self.layout.buffer(frame.0);
         if self.tx.is_full() {
             return Err(frame);

@@ -78,9 +78,9 @@ fn check(card: &VirtioNet, bus: &mut TestBus<'_>) {
     bus.memory.take_access_count();
 }
 
-/// Deeds of a run.
+/// Result of [`run`].
 #[derive(Debug, Clone, Copy)]
-pub struct Ran {
+pub struct FuzzedRun {
     pub operation_count: u64,
     /// Of the card.
     pub counters: Counters,
@@ -90,7 +90,7 @@ pub struct Ran {
 ///
 /// The first byte chooses what the device offers and whether a driver has started it; by its sixth bit a second byte
 /// follows, for offloads, mergeable buffers and pairs of queues.
-pub fn run(bytes: &[u8]) -> Ran {
+pub fn run(bytes: &[u8]) -> FuzzedRun {
     let mut bytes = Bytes(bytes);
     let memory = PlainMemory::new(MEMORY_BYTES);
     let mut wire = CheckedWire::default();
@@ -119,7 +119,7 @@ pub fn run(bytes: &[u8]) -> Ran {
         check(&card, &mut bus);
         operation_count += 1;
     }
-    Ran { operation_count, counters: card.counters }
+    FuzzedRun { operation_count, counters: card.counters }
 }
 
 type TestBus<'a> = Bus<'a, PlainMemory, CheckedWire>;

@@ -313,22 +313,23 @@ impl Rounds {
     fn crossings(&self, pairs: &[&[usize]], names: &[String]) -> LiveCrossings {
         // A unit stands for its share of a round.
         let unit_ns = self.round_ns / (2 * pairs.len().max(1) as u64);
-        let pooled = |index: usize| -> LivePooled {
-            let units = &self.units[index];
-            let mut pooled = pool_live(units, &self.figures, index, self.resolve, unit_ns);
-            pooled.verdict.within_ns = self.period_ms * 1_000_000;
-            pooled
-        };
         let name = |at: &usize| names.get(*at).cloned().unwrap_or_default();
         LiveCrossings {
             groups: pairs.iter().map(|pair| pair.iter().map(name).collect()).collect(),
             rounds: self.count,
             seed: self.seed,
             period_ms: self.period_ms,
-            figures: (0..self.figures.len()).map(pooled).collect(),
+            figures: (0..self.figures.len()).map(|index| self.pooled(index, unit_ns)).collect(),
             trips: self.trips,
             silent_count: self.silent_count,
         }
+    }
+
+    fn pooled(&self, index: usize, unit_ns: u64) -> LivePooled {
+        let units = &self.units[index];
+        let mut pooled = pool_live(units, &self.figures, index, self.resolve, unit_ns);
+        pooled.verdict.within_ns = self.period_ms * 1_000_000;
+        pooled
     }
 }
 

@@ -98,10 +98,9 @@ impl Reach for Near {
 
     /// One after the other on this machine, others at the same time; crossings at the same time everywhere.
     fn each(&mut self, calls: &[(usize, Call)]) -> Result<Answers, Failure> {
-        let is_beside =
-            |at: usize, call: &Call| matches!(call, Call::Cross(_)) || !self.hosts[at].is_local();
-        let (remote, local): (Vec<_>, Vec<_>) =
-            calls.iter().partition(|(at, call)| is_beside(*at, call));
+        let (remote, local): (Vec<_>, Vec<_>) = calls
+            .iter()
+            .partition(|(at, call)| matches!(call, Call::Cross(_)) || !self.hosts[*at].is_local());
         let has_crossings = calls.iter().any(|(_, call)| matches!(call, Call::Cross(_)));
         // A crossing that waits for another one would not be beside it.
         let share = if has_crossings { 1 } else { remote.len().div_ceil(REMOTE_MAX).max(1) };

@@ -38,11 +38,10 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
             && setting(&link.name, "accept_ra") == "1"
     };
     // Advertisements are counted for all; those to a bridge and its ports are rare.
-    let is_outer = |link: &&Link| {
+    let outer = view.interfaces().filter(ignores).find(|link| {
         let has_master = view.details.get(&link.index).is_some_and(|one| one.master.is_some());
         !has_master && link.kind.as_deref() != Some("bridge")
-    };
-    let outer = view.interfaces().filter(ignores).find(is_outer);
+    });
     if let Some(link) = outer.or_else(|| view.interfaces().find(ignores)) {
         let name = &link.name;
         let failed = window.sum(&["Ip6OutNoRoutes"]);

@@ -129,15 +129,17 @@ fn describe(folder: &str, program: &str, severity: Severity, counts: [Losses; 3]
 mod tests {
     use super::*;
 
+    fn losses(now: u64, total: u64) -> Losses {
+        Losses { now, total, window: std::time::Duration::from_secs(1) }
+    }
+
     #[test]
     fn group_is_reported_by_the_share_of_its_periods() {
-        let window = std::time::Duration::from_secs(1);
-        let of = |now, total| Losses { now, total, window };
-        assert_eq!(judge(of(9, 9), of(10, 10)), Some(Severity::High));
-        assert_eq!(judge(of(3, 9), of(10, 10)), Some(Severity::Medium));
-        assert_eq!(judge(of(1, 9), of(10, 10)), Some(Severity::Low));
-        assert_eq!(judge(of(0, 400), of(10, 1000)), Some(Severity::Low), "until now");
-        assert_eq!(judge(of(0, 20), of(10, 1000)), None);
-        assert_eq!(judge(of(0, 20), of(10, 20)), None, "a short past");
+        assert_eq!(judge(losses(9, 9), losses(10, 10)), Some(Severity::High));
+        assert_eq!(judge(losses(3, 9), losses(10, 10)), Some(Severity::Medium));
+        assert_eq!(judge(losses(1, 9), losses(10, 10)), Some(Severity::Low));
+        assert_eq!(judge(losses(0, 400), losses(10, 1000)), Some(Severity::Low), "until now");
+        assert_eq!(judge(losses(0, 20), losses(10, 1000)), None);
+        assert_eq!(judge(losses(0, 20), losses(10, 20)), None, "a short past");
     }
 }

@@ -90,8 +90,8 @@ fn load(window: &Window) -> Option<Load> {
         .collect();
     let all: u64 = processed.iter().map(|(_, count)| count).sum();
     let (cpu, most) = processed.into_iter().max_by_key(|(_, count)| *count)?;
-    let time = |name: &str| window.sum(&[&format!("cpu{cpu} {name}")]).now;
-    let ticks = ["user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal"].map(time);
+    let ticks = ["user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal"]
+        .map(|name| window.sum(&[&format!("cpu{cpu} {name}")]).now);
     let softirq = (ticks[5] + ticks[6]) * 100 / ticks.iter().sum::<u64>().max(1);
     let per_s = window.losses(0, most).per_second();
     let share = most * 100 / all.max(1);

@@ -45,10 +45,10 @@ impl Evidence {
         let is_tracking = self
             .window()
             .is_ok_and(|window| window.latest("nf_conntrack entries").unwrap_or(0) > 0);
-        let read = || {
+        section(&self.tables.connections, || {
             if is_tracking { self.system.within(net::connections) } else { Ok(Vec::new()) }
-        };
-        section(&self.tables.connections, read).map(Vec::as_slice)
+        })
+        .map(Vec::as_slice)
     }
 
     pub(crate) fn addresses(&self) -> Result<&[InterfaceAddress], &str> {

@@ -30,15 +30,14 @@ pub(super) const CAUSE: Cause = Cause {
 
 fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
     let Some(connections) = notes.section(evidence.connections()) else { return };
-    let is_open = |one: &&Connection| {
-        matches!(one.protocol, TCP | UDP)
-            && one.has_other_destination()
-            && !one.has_other_source()
-            && !one.is_answered()
-    };
     let found: Vec<(&Connection, u32)> = connections
         .iter()
-        .filter(is_open)
+        .filter(|one| {
+            matches!(one.protocol, TCP | UDP)
+                && one.has_other_destination()
+                && !one.has_other_source()
+                && !one.is_answered()
+        })
         .take(ENTRIES_MAX)
         .filter_map(|one| Some((one, common_interface(evidence, one)?)))
         .collect();

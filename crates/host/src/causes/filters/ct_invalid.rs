@@ -77,12 +77,11 @@ fn check(evidence: &Evidence, notes: &mut Notes<'_>) {
 }
 
 fn translates(rules: &Ruleset) -> bool {
-    let is_translation = |one: &Expression| matches!(one, Expression::Translate { .. });
     rules
         .chains
         .iter()
         .flat_map(|chain| &chain.rules)
-        .any(|rule| rule.expressions.iter().any(is_translation))
+        .any(|rule| rule.expressions.iter().any(|one| matches!(one, Expression::Translate { .. })))
 }
 
 /// A rule drops such packets before a socket is looked up.

@@ -119,8 +119,7 @@ mod tests {
             timeout_s: 0,
         };
         assert!(flow.is_offloaded() && !flow.is_offloaded_to_card());
-        let moved = |ip: IpAddr| (ip == a.ip()).then(|| "wlan1".to_owned());
-        let found = outdated(&[&flow], moved);
+        let found = outdated(&[&flow], |ip: IpAddr| (ip == a.ip()).then(|| "wlan1".to_owned()));
         assert_eq!(found[0].1, a.ip());
         assert!(outdated(&[&flow], |_| None).is_empty());
     }

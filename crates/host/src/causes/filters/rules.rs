@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 
 use crate::generated::Plain;
-use crate::net::nftables::{Comparison, Expression, Header, NftChain, NftRule, Ruleset, Verdict};
+use crate::net::nftables::{
+    Expression, NftChain, NftComparison, NftHeader, NftRule, Ruleset, Verdict,
+};
 use crate::text::printable;
 
 /// Place of a rule, or of the policy of a chain, in words.
@@ -101,10 +103,10 @@ pub(super) fn port_of(rule: &NftRule) -> Option<u16> {
     let mut register = None;
     for one in &rule.expressions {
         match one {
-            Expression::Payload { to, header: Header::Transport, offset: 2, length: 2 } => {
+            Expression::Payload { to, header: NftHeader::Transport, offset: 2, length: 2 } => {
                 register = Some(*to);
             }
-            Expression::Compare { from, comparison: Comparison::Equal, with }
+            Expression::Compare { from, comparison: NftComparison::Equal, with }
                 if register == Some(*from) =>
             {
                 return Some(u16::from_be_bytes(with.as_slice().try_into().ok()?));
@@ -129,7 +131,7 @@ pub(super) fn is_of_invalid(rule: &NftRule) -> bool {
             false
         }
         Expression::Mask { mask, .. } => is_state && mask.as_slice() == INVALID.to_ne_bytes(),
-        Expression::Compare { comparison: Comparison::Equal, with, .. } => {
+        Expression::Compare { comparison: NftComparison::Equal, with, .. } => {
             is_state && with.as_slice() == INVALID.to_ne_bytes()
         }
         _ => false,
@@ -145,13 +147,13 @@ mod tests {
     }
 
     fn compare(with: &[u8]) -> Expression {
-        Expression::Compare { from: 1, comparison: Comparison::Equal, with: with.to_vec() }
+        Expression::Compare { from: 1, comparison: NftComparison::Equal, with: with.to_vec() }
     }
 
     #[test]
     fn a_rule_s_port_is_that_of_the_destination() {
         let load =
-            |offset| Expression::Payload { to: 1, header: Header::Transport, offset, length: 2 };
+            |offset| Expression::Payload { to: 1, header: NftHeader::Transport, offset, length: 2 };
         assert_eq!(port_of(&rule(vec![load(2), compare(&[0x1f, 0x90])])), Some(8080));
         assert_eq!(port_of(&rule(vec![load(0), compare(&[0x1f, 0x90])])), None);
         assert_eq!(port_of(&rule(vec![compare(&[0, 1])])), None);

@@ -6,7 +6,7 @@ use crate::causes::Cause;
 use crate::causes::evidence::Evidence;
 use crate::causes::finding::{Confidence, Notes, Severity, finding};
 use crate::net::Connection;
-use crate::net::nftables::{Comparison, Expression, Header, NftRule, Ruleset, Verdict};
+use crate::net::nftables::{Expression, NftComparison, NftHeader, NftRule, Ruleset, Verdict};
 
 use super::rules::{chains_at, port_of};
 
@@ -156,15 +156,15 @@ impl<'a> Translator<'a> {
             IpAddr::V6(ip) => ip.octets().to_vec(),
         };
         let holds = |value: &[u8]| value.windows(bytes.len()).any(|part| part == bytes);
-        let in_rule = |one: &Expression| match one {
-            Expression::Load { bytes, .. } => holds(bytes),
-            Expression::Translate { addresses, .. } => addresses.contains(&ip),
-            _ => false,
-        };
         let mut rules = self.rules.chains.iter().flat_map(|chain| &chain.rules);
         let mut elements = self.rules.sets.iter().flat_map(|set| &set.elements);
-        rules.any(|rule| rule.expressions.iter().any(in_rule))
-            || elements.any(|one| one.value.as_deref().is_some_and(holds))
+        rules.any(|rule| {
+            rule.expressions.iter().any(|one| match one {
+                Expression::Load { bytes, .. } => holds(bytes),
+                Expression::Translate { addresses, .. } => addresses.contains(&ip),
+                _ => false,
+            })
+        }) || elements.any(|one| one.value.as_deref().is_some_and(holds))
     }
 
     /// A rule or a map translates new flows to an address and port.
@@ -183,30 +183,28 @@ impl<'a> Translator<'a> {
             return true;
         }
         chains_at(self.rules, "prerouting").into_iter().flat_map(|chain| &chain.rules).any(|rule| {
-            let conditions = |one: &Expression| is_met(one, to.ip(), is_lost);
             (translates_destination(rule) || jumps_for(rule, to.ip()))
                 && port_of(rule) == Some(to.port())
                 && is_for_udp(rule)
-                && rule.expressions.iter().all(conditions)
+                && rule.expressions.iter().all(|one| is_met(one, to.ip(), is_lost))
         })
     }
 }
 
 /// The rule jumps for one address, as the services of kube-proxy do.
 fn jumps_for(rule: &NftRule, ip: IpAddr) -> bool {
-    let is_jump = |one: &Expression| matches!(one, Expression::Decide(Verdict::Jump(_)));
-    let is_address = |one: &Expression| match (one, ip) {
-        (Expression::Compare { with, .. }, IpAddr::V4(ip)) => with.as_slice() == ip.octets(),
-        (Expression::Compare { with, .. }, IpAddr::V6(ip)) => with.as_slice() == ip.octets(),
-        _ => false,
-    };
-    rule.expressions.iter().any(is_jump) && rule.expressions.iter().any(is_address)
+    rule.expressions.iter().any(|one| matches!(one, Expression::Decide(Verdict::Jump(_))))
+        && rule.expressions.iter().any(|one| match (one, ip) {
+            (Expression::Compare { with, .. }, IpAddr::V4(ip)) => with.as_slice() == ip.octets(),
+            (Expression::Compare { with, .. }, IpAddr::V6(ip)) => with.as_slice() == ip.octets(),
+            _ => false,
+        })
 }
 
 fn translates_destination(rule: &NftRule) -> bool {
-    let is_one =
-        |one: &Expression| matches!(one, Expression::Translate { is_destination: true, .. });
-    rule.expressions.iter().any(is_one)
+    rule.expressions
+        .iter()
+        .any(|one| matches!(one, Expression::Translate { is_destination: true, .. }))
 }
 
 /// The rule compares the protocol with UDP.
@@ -231,15 +229,17 @@ fn is_met(one: &Expression, ip: IpAddr, is_lost: bool) -> bool {
         | Expression::Mask { .. } => is_lost,
         // Interfaces and marks; 16 is the protocol.
         Expression::Meta { key, .. } => *key == 16 || is_lost,
-        Expression::Payload { header: Header::Network, offset, .. } => {
+        Expression::Payload { header: NftHeader::Network, offset, .. } => {
             // Addresses of the sender are not compared.
             is_lost || matches!((offset, ip), (9 | 16, IpAddr::V4(_)) | (6 | 24, IpAddr::V6(_)))
         }
-        Expression::Compare { comparison: Comparison::Equal, with, .. } => match (with.len(), ip) {
-            (4, IpAddr::V4(ip)) => ip.octets().as_slice() == with.as_slice() || is_lost,
-            (16, IpAddr::V6(ip)) => ip.octets().as_slice() == with.as_slice() || is_lost,
-            _ => true,
-        },
+        Expression::Compare { comparison: NftComparison::Equal, with, .. } => {
+            match (with.len(), ip) {
+                (4, IpAddr::V4(ip)) => ip.octets().as_slice() == with.as_slice() || is_lost,
+                (16, IpAddr::V6(ip)) => ip.octets().as_slice() == with.as_slice() || is_lost,
+                _ => true,
+            }
+        }
         Expression::Compare { .. } => is_lost,
         _ => true,
     }

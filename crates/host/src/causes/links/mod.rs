@@ -78,7 +78,7 @@ fn on_off(is_on: bool) -> &'static str {
 pub(super) fn tun_owner(view: &Evidence, interface: &str) -> Option<String> {
     let pids = view.system.list_host("proc").ok()?;
     let pids = pids.iter().filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()));
-    let has_device = |pid: &&String| {
+    let pid = pids.clone().find(|pid| {
         let folder = format!("proc/{pid}/fd");
         let Ok(descriptors) = view.system.list_host(&folder) else { return false };
         descriptors.iter().any(|descriptor| {
@@ -89,8 +89,7 @@ pub(super) fn tun_owner(view: &Evidence, interface: &str) -> Option<String> {
                     .read_host(&format!("proc/{pid}/fdinfo/{descriptor}"))
                     .is_ok_and(|text| text.lines().any(|line| is_device(line, interface)))
         })
-    };
-    let pid = pids.clone().find(has_device)?;
+    })?;
     let comm = view.system.read_host(&format!("proc/{pid}/comm")).unwrap_or_default();
     Some(format!("{comm} (process {pid})"))
 }

@@ -138,6 +138,10 @@ mod tests {
     use super::*;
     use crate::net::ethtool::Offload;
 
+    fn losses(now: u64) -> Losses {
+        Losses { now, total: now, window: std::time::Duration::from_secs(1) }
+    }
+
     #[test]
     fn offload_that_is_off_costs_when_bulk_data_crosses() {
         let off = Offload { is_on: false, is_offered: true };
@@ -146,16 +150,14 @@ mod tests {
             |tso| [("tx-tcp-segmentation".to_owned(), tso), ("rx-gro".to_owned(), off)].into();
         assert_eq!(missing(&table(off), false), ["tx-tcp-segmentation"]);
         assert!(missing(&table(fixed), false).is_empty());
-        let window = std::time::Duration::from_secs(1);
-        let of = |now| Losses { now, total: now, window };
-        assert!(is_bulk(of(80_000), of(120_000_000)));
-        assert!(!is_bulk(of(80_000), of(8_000_000)), "small packets");
-        let found = judge("veth1", &["tx-tcp-segmentation"], None, (of(80_000), true), "");
+        assert!(is_bulk(losses(80_000), losses(120_000_000)));
+        assert!(!is_bulk(losses(80_000), losses(8_000_000)), "small packets");
+        let found = judge("veth1", &["tx-tcp-segmentation"], None, (losses(80_000), true), "");
         assert_eq!(
             (found.severity, found.change.as_str()),
             (Severity::Medium, "ethtool -K veth1 tso on")
         );
-        let tap = judge("tap0", &[], Some("qemu (process 5)"), (of(3), false), "");
+        let tap = judge("tap0", &[], Some("qemu (process 5)"), (losses(3), false), "");
         assert!(tap.severity == Severity::Low && tap.what.contains("IFF_VNET_HDR"), "{tap:?}");
     }
 }

@@ -122,13 +122,15 @@ mod tests {
     use super::*;
     use crate::net::ethtool::Offload;
 
+    fn switched_on(names: &[&str]) -> Offloads {
+        let state = Offload { is_on: true, is_offered: true };
+        names.iter().map(|name| ((*name).to_owned(), state)).collect()
+    }
+
     #[test]
     fn merging_that_may_have_to_be_split_is_found() {
-        let on = |names: &[&str]| -> Offloads {
-            let state = Offload { is_on: true, is_offered: true };
-            names.iter().map(|name| ((*name).to_owned(), state)).collect()
-        };
-        let found = |names: &[&str], forwards| merging(&on(names), forwards).map(|(name, _)| name);
+        let found =
+            |names: &[&str], forwards| merging(&switched_on(names), forwards).map(|(name, _)| name);
         assert_eq!(
             found(&["rx-gro", "rx-udp-gro-forwarding"], false),
             Some("rx-udp-gro-forwarding")

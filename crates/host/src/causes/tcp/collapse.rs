@@ -101,12 +101,15 @@ fn judge(collapsed: Losses, dropped: Losses) -> Option<Finding> {
 mod tests {
     use super::*;
 
+    fn losses(now: u64, total: u64) -> Losses {
+        Losses { now, total, window: std::time::Duration::from_secs(1) }
+    }
+
     #[test]
     fn past_compaction_is_silent_and_past_drops_are_low() {
-        let of = |now, total| Losses { now, total, window: std::time::Duration::from_secs(1) };
-        assert_eq!(judge(of(0, 50), of(0, 0)), None);
-        assert_eq!(judge(of(500, 500), of(0, 0)).unwrap().severity, Severity::Medium);
-        assert_eq!(judge(of(0, 50), of(0, 3)).unwrap().severity, Severity::Low);
-        assert_eq!(judge(of(0, 50), of(1, 3)).unwrap().severity, Severity::High);
+        assert_eq!(judge(losses(0, 50), losses(0, 0)), None);
+        assert_eq!(judge(losses(500, 500), losses(0, 0)).unwrap().severity, Severity::Medium);
+        assert_eq!(judge(losses(0, 50), losses(0, 3)).unwrap().severity, Severity::Low);
+        assert_eq!(judge(losses(0, 50), losses(1, 3)).unwrap().severity, Severity::High);
     }
 }

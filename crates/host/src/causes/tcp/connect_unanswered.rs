@@ -80,12 +80,11 @@ fn place(window: &Window, socket: &TcpSocket) -> (&'static str, String) {
         );
         return ("the accept queue of that port, on this host, is full", change);
     }
-    let is_answered = |one: &&TcpSocket| {
+    let other = window.after.tcp.iter().find(|one| {
         one.remote.ip() == ip
             && one.state == TcpState::Established
             && one.info.last_ack_recv < 60_000
-    };
-    let other = window.after.tcp.iter().find(is_answered);
+    });
     match other.map(|one| one.remote.port() == port) {
         Some(true) => (
             "other connections with that port are answered, so its queue may be full, or a filter limits new ones",

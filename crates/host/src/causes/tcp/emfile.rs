@@ -158,21 +158,19 @@ fn of_kernel(table: &str) -> Option<Finding> {
 mod tests {
     use super::*;
 
+    fn severity(descriptor_count: u64) -> Option<Severity> {
+        let process =
+            SocketProcess { name: "server (process 7)".into(), descriptor_count, sockets: vec![1] };
+        judge(7, &process, (100, 100), &[]).map(|found| found.severity)
+    }
+
     #[test]
     fn limits_are_read_and_judged_by_the_count() {
         let text = "Limit  Soft Limit  Hard Limit  Units\nMax open files            16         unlimited   files\n";
         assert_eq!(open_files(text), Some((16, u64::MAX)));
         assert_eq!(open_files("Max stack size 1 2 bytes\n"), None);
-        let with = |descriptor_count| {
-            let process = SocketProcess {
-                name: "server (process 7)".into(),
-                descriptor_count,
-                sockets: vec![1],
-            };
-            judge(7, &process, (100, 100), &[]).map(|found| found.severity)
-        };
         assert_eq!(
-            (with(50), with(90), with(100)),
+            (severity(50), severity(90), severity(100)),
             (None, Some(Severity::Low), Some(Severity::Medium))
         );
     }

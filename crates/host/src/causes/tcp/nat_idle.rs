@@ -116,14 +116,14 @@ fn exposed(
     )
     .seen(Confidence::Possible)
     .read("/proc/net/netstat: TcpExt TCPAbortOnTimeout", aborted.evidence());
-    let idle_text =
-        |one: &TcpSocket| format!("off, idle for {}", time_text(one.info.last_ack_recv.into()));
     notes.find(
-        listed(found, evidence, idle, "timer", idle_text)
-            .because(because)
-            .effect("the entry on a device stays, and a dead connection is noticed")
-            .risk("a packet a minute for each idle connection")
-            .change(change, undo)
-            .setting("tcp-keepalive-time", &Target::Netns, "60"),
+        listed(found, evidence, idle, "timer", |one: &TcpSocket| {
+            format!("off, idle for {}", time_text(one.info.last_ack_recv.into()))
+        })
+        .because(because)
+        .effect("the entry on a device stays, and a dead connection is noticed")
+        .risk("a packet a minute for each idle connection")
+        .change(change, undo)
+        .setting("tcp-keepalive-time", &Target::Netns, "60"),
     );
 }

@@ -71,14 +71,15 @@ fn judge(window: &Window, most: u64, prefix: &str) -> Option<Finding> {
 mod tests {
     use super::*;
 
+    fn severity(count: u64) -> Option<Severity> {
+        let window = Window::with_counters(&[("sockstat TCP orphan", count, count)]);
+        judge(&window, 1000, "").map(|found| found.severity)
+    }
+
     #[test]
     fn orphans_are_judged_by_the_limit() {
-        let with = |count| {
-            let window = Window::with_counters(&[("sockstat TCP orphan", count, count)]);
-            judge(&window, 1000, "").map(|found| found.severity)
-        };
         assert_eq!(
-            (with(100), with(300), with(1000)),
+            (severity(100), severity(300), severity(1000)),
             (None, Some(Severity::Low), Some(Severity::High))
         );
     }

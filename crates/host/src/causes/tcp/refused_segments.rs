@@ -142,11 +142,13 @@ mod tests {
         assert!(judge_signature(&Window::with_counters(&[("TcpExtTCPAOGood", 2, 9)])).is_none());
     }
 
+    fn finding(count: u64) -> Option<Finding> {
+        judge_sequence(&Window::with_counters(&[("TcpExtPAWSEstab", 0, count)]), "")
+    }
+
     #[test]
     fn few_old_segments_are_no_finding() {
-        let with =
-            |count| judge_sequence(&Window::with_counters(&[("TcpExtPAWSEstab", 0, count)]), "");
-        assert!(with(9).is_none());
-        assert_eq!(with(40).unwrap().severity, Severity::High);
+        assert!(finding(9).is_none());
+        assert_eq!(finding(40).unwrap().severity, Severity::High);
     }
 }

@@ -107,18 +107,20 @@ fn judge(window: &Window, [low, pressure, most]: [u64; 3]) -> Option<Finding> {
 mod tests {
     use super::*;
 
+    fn severity(pages: u64, pressures: u64) -> Option<Severity> {
+        let counters =
+            [("sockstat TCP mem", 0, pages), ("TcpExtTCPMemoryPressures", pressures, pressures)];
+        judge(&Window::with_counters(&counters), [100, 200, 300]).map(|found| found.severity)
+    }
+
     #[test]
     fn memory_is_judged_by_both_limits() {
-        let with = |pages, pressures| {
-            let counters = [
-                ("sockstat TCP mem", 0, pages),
-                ("TcpExtTCPMemoryPressures", pressures, pressures),
-            ];
-            judge(&Window::with_counters(&counters), [100, 200, 300]).map(|found| found.severity)
-        };
-        assert_eq!(with(100, 0), None);
-        assert_eq!(with(100, 3), Some(Severity::Low));
-        assert_eq!((with(250, 1), with(300, 1)), (Some(Severity::Medium), Some(Severity::High)));
+        assert_eq!(severity(100, 0), None);
+        assert_eq!(severity(100, 3), Some(Severity::Low));
+        assert_eq!(
+            (severity(250, 1), severity(300, 1)),
+            (Some(Severity::Medium), Some(Severity::High))
+        );
         let aborted = [("sockstat TCP mem", 0, 9), ("TcpExtTCPAbortOnMemory", 0, 1)];
         assert_eq!(
             judge(&Window::with_counters(&aborted), [100, 200, 300]).unwrap().severity,

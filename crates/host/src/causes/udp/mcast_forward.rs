@@ -112,15 +112,15 @@ mod tests {
                 ("_out right".to_owned(), 0, out),
             ]
         };
-        let of = |packets, wrong, out| {
+        let findings = |packets, wrong, out| {
             let rows = rows(packets, wrong, out);
             found(&rows.iter().map(|(name, a, b)| (name.as_str(), *a, *b)).collect::<Vec<_>>())
         };
-        let ttl = of(50, 0, 0);
+        let ttl = findings(50, 0, 0);
         assert!(ttl[0].what.contains("TTL") && ttl[0].severity == Severity::High, "{ttl:?}");
-        assert!(of(50, 50, 0)[0].what.contains("another interface"));
-        assert_eq!(of(50, 0, 50), []);
-        assert_eq!(of(50, 2, 50), []);
+        assert!(findings(50, 50, 0)[0].what.contains("another interface"));
+        assert_eq!(findings(50, 0, 50), []);
+        assert_eq!(findings(50, 2, 50), []);
         let unresolved = found(&[(&format!("{ENTRY} unresolved"), 1, 1)]);
         assert!(unresolved[0].what.contains("no entry"), "{unresolved:?}");
     }

@@ -62,22 +62,23 @@ fn check(view: &Evidence, notes: &mut Notes<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::causes::{Severity, Window};
+    use crate::causes::{DoctorReport, Severity, Window};
+
+    fn report(before: u64, after: u64) -> DoctorReport {
+        let window = Window::with_counters(&[
+            ("UdpMemErrors", before, after),
+            ("sockstat UDP mem", 900, 900),
+        ]);
+        super::super::report(&CAUSE, window)
+    }
 
     #[test]
     fn memory_that_runs_out_is_high_now_low_later_and_silent_without() {
-        let of = |before, after| {
-            let window = Window::with_counters(&[
-                ("UdpMemErrors", before, after),
-                ("sockstat UDP mem", 900, 900),
-            ]);
-            super::super::report(&CAUSE, window)
-        };
-        let now = of(1, 9);
+        let now = report(1, 9);
         assert_eq!(now.findings[0].severity, Severity::High, "{now:?}");
         assert!(now.findings[0].what.contains("8 datagrams"), "{now:?}");
         assert!(now.findings[0].evidence.iter().any(|one| one.value == "900 pages"), "{now:?}");
-        assert_eq!(of(9, 9).findings[0].severity, Severity::Low);
-        assert_eq!(of(0, 0).passed, ["udp-mem"]);
+        assert_eq!(report(9, 9).findings[0].severity, Severity::Low);
+        assert_eq!(report(0, 0).passed, ["udp-mem"]);
     }
 }

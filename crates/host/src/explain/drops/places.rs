@@ -78,8 +78,8 @@ fn refuser<'a>(kind: &Drops, space: &'a Space, flow: Option<Flow>) -> Option<&'a
     if kind.port == 0 {
         return None;
     }
-    let own = |one: &&BoundSocket| one.inode == kind.sample.socket_inode;
-    let by_inode = space.bound(kind.protocol, kind.port).find(own);
+    let by_inode =
+        space.bound(kind.protocol, kind.port).find(|one| one.inode == kind.sample.socket_inode);
     by_inode.or_else(|| {
         let takes = |one: &&BoundSocket| flow.is_none_or(|flow| is_bound_to(one, flow.to));
         let mut takers = space.bound(kind.protocol, kind.port).filter(takes);

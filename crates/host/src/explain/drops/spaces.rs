@@ -172,8 +172,7 @@ impl Space {
     /// A setting of the namespace, such as `net/ipv4/conf/all/rp_filter`.
     pub(super) fn setting(&self, path: &str) -> Option<String> {
         let path = Path::new("/proc/sys").join(path);
-        let read = || fs::read_to_string(path).ok();
-        Some(self.run(read)??.trim().to_owned())
+        Some(self.run(|| fs::read_to_string(path).ok())??.trim().to_owned())
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::packet::{HookPoint, RulePacket, Transport};
 use super::registers::Registers;
-use super::{Comparison, Expression, Header, NftChain, NftRule, NftSet, Ruleset, Verdict};
+use super::{Expression, NftChain, NftComparison, NftHeader, NftRule, NftSet, Ruleset, Verdict};
 
 /// Deepest jump.
 ///
@@ -74,16 +74,15 @@ impl Ruleset {
     }
 
     fn chain_named(&self, of: &NftChain, name: &str) -> Option<&NftChain> {
-        let is_own = |chain: &&NftChain| {
+        self.chains.iter().find(|chain| {
             chain.name == name && chain.table == of.table && chain.family == of.family
-        };
-        self.chains.iter().find(is_own)
+        })
     }
 
     fn set_named(&self, of: &NftChain, name: &str) -> Option<&NftSet> {
-        let is_own =
-            |set: &&NftSet| set.name == name && set.table == of.table && set.family == of.family;
-        self.sets.iter().find(is_own)
+        self.sets
+            .iter()
+            .find(|set| set.name == name && set.table == of.table && set.family == of.family)
     }
 }
 
@@ -254,15 +253,15 @@ impl<'a> Walk<'a, '_> {
         &self,
         registers: &mut Registers,
         to: u32,
-        header: Header,
+        header: NftHeader,
         offset: usize,
         length: usize,
     ) -> Option<bool> {
         let packet = self.packet;
         let (bytes, start) = match header {
-            Header::Link => (packet.link.as_ref().map_or(&[][..], |link| &link[..]), 0),
-            Header::Network => (packet.network.as_slice(), 0),
-            Header::Transport => match packet.transport() {
+            NftHeader::Link => (packet.link.as_ref().map_or(&[][..], |link| &link[..]), 0),
+            NftHeader::Network => (packet.network.as_slice(), 0),
+            NftHeader::Transport => match packet.transport() {
                 Transport::At(start) => (packet.network.as_slice(), start),
                 Transport::Absent => return Some(false),
                 Transport::Unknown => (&[][..], 0),
@@ -308,23 +307,23 @@ fn masked(bytes: &[Option<u8>], mask: &[u8], xor: &[u8]) -> Vec<Option<u8>> {
     masked.collect()
 }
 
-fn compared(bytes: &[Option<u8>], comparison: Comparison, with: &[u8]) -> Option<bool> {
+fn compared(bytes: &[Option<u8>], comparison: NftComparison, with: &[u8]) -> Option<bool> {
     let differs = bytes.iter().zip(with).any(|(byte, with)| byte.is_some_and(|byte| byte != *with));
     match comparison {
         // One known byte may decide.
-        Comparison::Equal if differs => return Some(false),
-        Comparison::NotEqual if differs => return Some(true),
+        NftComparison::Equal if differs => return Some(false),
+        NftComparison::NotEqual if differs => return Some(true),
         _ => {}
     }
     let known: Vec<u8> = bytes.iter().copied().collect::<Option<_>>()?;
     let known = known.as_slice();
     Some(match comparison {
-        Comparison::Equal => known == with,
-        Comparison::NotEqual => known != with,
-        Comparison::Less => known < with,
-        Comparison::LessOrEqual => known <= with,
-        Comparison::Greater => known > with,
-        Comparison::GreaterOrEqual => known >= with,
+        NftComparison::Equal => known == with,
+        NftComparison::NotEqual => known != with,
+        NftComparison::Less => known < with,
+        NftComparison::LessOrEqual => known <= with,
+        NftComparison::Greater => known > with,
+        NftComparison::GreaterOrEqual => known >= with,
     })
 }
 

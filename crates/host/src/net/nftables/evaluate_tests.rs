@@ -44,11 +44,11 @@ fn handles(ruleset: &Ruleset, packet: &RulePacket) -> Vec<(u64, bool)> {
 }
 
 fn port_to(register: u32) -> Expression {
-    Expression::Payload { to: register, header: Header::Transport, offset: 2, length: 2 }
+    Expression::Payload { to: register, header: NftHeader::Transport, offset: 2, length: 2 }
 }
 
 fn equal(from: u32, with: &[u8]) -> Expression {
-    Expression::Compare { from, comparison: Comparison::Equal, with: with.to_vec() }
+    Expression::Compare { from, comparison: NftComparison::Equal, with: with.to_vec() }
 }
 
 fn to_port(port: u16, then: Expression) -> Vec<Expression> {
@@ -111,7 +111,7 @@ fn the_state_of_the_connection_decides() {
     let state = |bit: u32| {
         let mask = bit.to_ne_bytes().to_vec();
         let not_zero =
-            Expression::Compare { from: 1, comparison: Comparison::NotEqual, with: vec![0; 4] };
+            Expression::Compare { from: 1, comparison: NftComparison::NotEqual, with: vec![0; 4] };
         let load = Expression::ConnectionState { to: 1 };
         vec![load, Expression::Mask { from: 1, to: 1, mask, xor: vec![0; 4] }, not_zero, DROP]
     };

@@ -70,10 +70,9 @@ impl NftRule {
 
     /// The rule drops or refuses what matches.
     pub fn drops(&self) -> bool {
-        let is_drop = |one: &Expression| {
+        self.expressions.last().is_some_and(|one| {
             matches!(one, Expression::Reject | Expression::Decide(Verdict::Drop))
-        };
-        self.expressions.last().is_some_and(is_drop)
+        })
     }
 }
 
@@ -94,7 +93,7 @@ pub enum Verdict {
 ///
 /// Source: linux/netfilter/nf_tables.h, enum nft_payload_bases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Header {
+pub enum NftHeader {
     Link,
     Network,
     Transport,
@@ -102,7 +101,7 @@ pub enum Header {
 
 /// Comparison of bytes in network order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Comparison {
+pub enum NftComparison {
     Equal,
     NotEqual,
     Less,
@@ -116,7 +115,7 @@ pub enum Comparison {
 pub enum Expression {
     Payload {
         to: u32,
-        header: Header,
+        header: NftHeader,
         offset: usize,
         length: usize,
     },
@@ -134,7 +133,7 @@ pub enum Expression {
     },
     Compare {
         from: u32,
-        comparison: Comparison,
+        comparison: NftComparison,
         with: Vec<u8>,
     },
     Range {

@@ -13,8 +13,8 @@ use netlink_bindings::nftables::{
 use super::super::error::{NetError, ask};
 use super::super::inspect::{attribute, family, hook_name};
 use super::{
-    BaseChain, Comparison, Expression, Header, NftChain, NftRule, NftSet, Ruleset, SetElement,
-    Verdict,
+    BaseChain, Expression, NftChain, NftComparison, NftHeader, NftRule, NftSet, Ruleset,
+    SetElement, Verdict,
 };
 
 /// Most rules of all chains, and most elements of a set, that are read.
@@ -124,9 +124,9 @@ fn known_expression(data: &ExprOps<'_>) -> Option<Expression> {
             Ok(to) => Expression::Payload {
                 to,
                 header: match payload.get_base().ok()? {
-                    0 => Header::Link,
-                    1 => Header::Network,
-                    2 => Header::Transport,
+                    0 => NftHeader::Link,
+                    1 => NftHeader::Network,
+                    2 => NftHeader::Transport,
                     _ => return Some(Expression::Unknown { to }),
                 },
                 offset: payload.get_offset().ok()? as usize,
@@ -250,8 +250,8 @@ fn verdict(verdict: &IterableVerdictAttrs<'_>) -> Option<Verdict> {
 }
 
 /// Source: linux/netfilter/nf_tables.h, enum nft_cmp_ops.
-fn comparison(number: u32) -> Option<Comparison> {
-    use Comparison::{Equal, Greater, GreaterOrEqual, Less, LessOrEqual, NotEqual};
+fn comparison(number: u32) -> Option<NftComparison> {
+    use NftComparison::{Equal, Greater, GreaterOrEqual, Less, LessOrEqual, NotEqual};
     [Equal, NotEqual, Less, LessOrEqual, Greater, GreaterOrEqual].get(number as usize).copied()
 }
 

@@ -206,22 +206,21 @@ impl Silence {
         host::net::link(*ifindex)
             .ok()
             .filter(|link| link.is_up && (link.has_carrier || link.is_loopback))?;
-        let arrivals = |seen: &Sightings| GroupArrivals {
-            whole: seen.own_count(&self.group),
-            torn: seen.torn_count(&self.group),
-            for_other_host: seen.for_other_host,
-            own_address: seen
-                .senders
-                .iter()
-                .map(|(sender, _)| *sender)
-                .find(|ip| is_own_address(*ip))
-                .map(Into::into),
-        };
         Some(GroupQuestion {
             group: (*address).into(),
             interface: ifname.clone(),
             has_heard: self.heard > 0,
-            seen: self.seen.as_ref().map(arrivals),
+            seen: self.seen.as_ref().map(|seen| GroupArrivals {
+                whole: seen.own_count(&self.group),
+                torn: seen.torn_count(&self.group),
+                for_other_host: seen.for_other_host,
+                own_address: seen
+                    .senders
+                    .iter()
+                    .map(|(sender, _)| *sender)
+                    .find(|ip| is_own_address(*ip))
+                    .map(Into::into),
+            }),
             rules: Arc::clone(rules),
         })
     }

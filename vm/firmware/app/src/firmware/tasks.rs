@@ -123,7 +123,7 @@ fn on_net() {
 }
 
 pub(super) fn run(machine: &Machine, config: &Config<'_>) -> ! {
-    let switches = config.switches.of_image();
+    let switches = config.switches.in_image();
     let (wake, dumps, ticks) = (Semaphore::new(0), Queue::new(), Queue::new());
     let pin = config.gpio.then(board_virt::gpio_pin).flatten();
     let responder = match start(machine, config, Virt { pin, wake, dumps }) {

@@ -194,7 +194,7 @@ impl State {
         let id = self.get16(layout.avail_slot((count % u64::from(size)) as u16));
         assert!(id < size, "descriptor {id} is made available");
         let (address, len, flags, _) = self.descriptor(layout.descriptors + 16 * usize::from(id));
-        let chain = |table: usize| {
+        self.buffer(id, (address, len), flags, |table: usize| {
             let mut parts = Vec::new();
             let mut next = 0;
             loop {
@@ -208,15 +208,14 @@ impl State {
                 }
                 next = then;
             }
-        };
-        self.buffer(id, (address, len), flags, chain)
+        })
     }
 
     fn packed_buffer(&self, queue: usize, count: u64) -> Buffer {
         let (slot, _) = self.queues[queue].place(count);
         let (address, len, id, flags) = self.descriptor(self.packed_layout(queue).descriptor(slot));
         let size = self.queues[queue].size;
-        let row = |table: usize| {
+        self.buffer(id, (address, len), flags & !(1 << 7 | 1 << 15), |table: usize| {
             assert!(len / 16 <= usize::from(size), "the table is longer than the ring");
             let entries = (0..len / 16).map(|entry| self.descriptor(table + 16 * entry));
             let part = |(address, len, id, flags): Descriptor| {
@@ -224,8 +223,7 @@ impl State {
                 (self.offset(address, len), len)
             };
             entries.map(part).collect()
-        };
-        self.buffer(id, (address, len), flags & !(1 << 7 | 1 << 15), row)
+        })
     }
 
     fn buffer(

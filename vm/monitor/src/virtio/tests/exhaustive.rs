@@ -89,8 +89,8 @@ fn every_table_of_four_descriptors_is_read_by_the_rules_and_to_an_end() {
             let lens = expected.iter().map(|at| if at % 2 == 0 { 32 } else { 24 });
             let segments = lens.map(|len_bytes| Segment { at: TABLE_AT, len_bytes });
             assert!(chain.segments.iter().copied().eq(segments), "{forms:?} {rules:?}");
-            let is_read = |at: &&u16| forms[usize::from(**at)].0 & 2 == 0;
-            let read_count = expected.iter().filter(is_read).count();
+            let read_count =
+                expected.iter().filter(|at| forms[usize::from(**at)].0 & 2 == 0).count();
             assert_eq!(chain.read_count, read_count, "{forms:?} {rules:?}");
         }
     }
