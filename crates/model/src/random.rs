@@ -1,7 +1,7 @@
 //! Reproducible random numbers.
 
 use rand_chacha::ChaCha8Rng;
-use rand_core::{RngCore, SeedableRng};
+use rand_core::{Rng, SeedableRng};
 
 /// Random numbers from a seed, the same on all machines and in all versions.
 ///

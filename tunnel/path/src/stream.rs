@@ -357,7 +357,15 @@ fn send_compared(mut socket: impl Read + Write, seed: u64) -> Result<(), RunCaus
 fn answer_digest(socket: impl Read + Write) -> Result<(), RunCause> {
     let mut stream = socket.take(COMPARED_BYTES);
     let mut digest = Sha256::new();
-    io::copy(&mut stream, &mut digest)?;
+    let mut chunk = vec![0; CHUNK_BYTES];
+    loop {
+        match stream.read(&mut chunk) {
+            Ok(0) => break,
+            Ok(len) => digest.update(&chunk[..len]),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
     Ok(stream.into_inner().write_all(&digest.finalize())?)
 }
 

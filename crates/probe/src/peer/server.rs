@@ -94,12 +94,15 @@ pub fn serve(
     let host = Host::open();
     capability::keep(RUNS_NEED).map_err(confine)?;
     // Without Landlock the filter bounds only how files are opened.
-    sys::landlock::read_only(&[c"/proc", c"/sys"]).map_err(confine)?;
+    let gaps = sys::landlock::read_only(&[c"/proc", c"/sys"]).map_err(confine)?;
     #[cfg(target_arch = "x86_64")]
     sys::seccomp::Confinement::of_peer().and_then(|filter| filter.enter()).map_err(confine)?;
     let (first, last) = (options.ports.start(), options.ports.end());
     tell(&format!("listening on {}", listener.local_addr().unwrap_or(at)));
     tell(&format!("runs use UDP ports {first}-{last} of this host"));
+    for gap in gaps {
+        tell(&format!("warning: Landlock of this kernel does not take from the peer: {gap}"));
+    }
     let desk = Desk::new();
     let mut told = Instant::now();
     thread::scope(|scope| {
