@@ -22,10 +22,15 @@ const QEMU: &str = "qemu-system-x86_64";
 /// do not use.
 const SLOW: Duration = Duration::from_secs(300);
 
+/// The CPU of most guests.
+pub(crate) const CPU: &str = "Nehalem";
+
 /// A kind of guest.
 pub(crate) struct Machine {
     /// Files of `cargo xtask linux-guest`: kernel and initramfs.
     pub(crate) files: [&'static str; 2],
+    /// QEMU's model of the CPU.
+    pub(crate) cpu: &'static str,
     pub(crate) memory_mib: u32,
     /// QEMU's options for the back ends of the cards.
     pub(crate) wires: &'static [&'static str],
@@ -127,7 +132,7 @@ impl Rig {
         command
             // One thread for both CPUs: on a busy host two would wait for each other's locks while
             // neither runs. Nothing here depends on speed.
-            .args(["-M", "q35", "-accel", "tcg,thread=single", "-cpu", "Nehalem"])
+            .args(["-M", "q35", "-accel", "tcg,thread=single", "-cpu", machine.cpu])
             .args(["-smp", "2", "-m", &machine.memory_mib.to_string()])
             .args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"])
             // The kernel's own checks of its timer and of its clock fail on a busy host.

@@ -1,6 +1,6 @@
 //! The guest of these tests: cards of three drivers.
 
-use crate::common::rig::{Card, Machine, Rig};
+use crate::common::rig::{CPU, Card, Machine, Rig};
 
 const TAP: &str = "wp-tap";
 
@@ -8,6 +8,7 @@ const TAP: &str = "wp-tap";
 /// queues and a wire to the test.
 pub(crate) const MACHINE: Machine = Machine {
     files: ["bzImage", "rig.cpio"],
+    cpu: CPU,
     memory_mib: 512,
     wires: &[
         "tap,id=d,queues=2,ifname=wp-tap,script=no,downscript=no",
