@@ -11,6 +11,7 @@ const MACHINE: Machine = Machine {
     files: ["bzImage", "rig.cpio"],
     cpu: CPU,
     memory_mib: 1024,
+    instruction_time: None,
     wires: &[],
     ports: &[],
     cards: &[],

@@ -14,6 +14,7 @@ const MACHINE: Machine = Machine {
     files: FILES,
     cpu: CPU,
     memory_mib: 768,
+    instruction_time: None,
     wires: &["hubport,hubid=0,id=a", "hubport,hubid=0,id=b"],
     // Their virtual functions take slots of their bus.
     ports: &["pcie-root-port,id=pa,chassis=1", "pcie-root-port,id=pb,chassis=2"],

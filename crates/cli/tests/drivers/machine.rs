@@ -38,6 +38,7 @@ const MACHINE: Machine = Machine {
     files: FILES,
     cpu: CPU,
     memory_mib: 1024,
+    instruction_time: None,
     wires: &[
         "tap,id=a,queues=4,ifname=wp-a,script=no,downscript=no",
         "tap,id=b,queues=4,ifname=wp-b,script=no,downscript=no",
@@ -101,6 +102,7 @@ const BESIDE: Machine = Machine {
     files: FILES,
     cpu: CPU,
     memory_mib: 512,
+    instruction_time: None,
     wires: &["tap,id=h,queues=4,ifname=wp-h,script=no,downscript=no"],
     ports: &[],
     cards: &[Card {

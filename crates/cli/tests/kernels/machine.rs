@@ -25,6 +25,7 @@ pub(crate) const GUESTS: [(&str, Machine); 6] = [
 pub(crate) struct Kind {
     pub(crate) cpu: &'static str,
     pub(crate) memory_mib: u32,
+    pub(crate) instruction_time: Option<u8>,
     /// `via`, and `vib` in the namespace `far`; one queue each.
     pub(crate) cards: &'static [Card],
 }
@@ -33,6 +34,7 @@ pub(crate) struct Kind {
 pub(crate) const VIRTIO: Kind = Kind {
     cpu: CPU,
     memory_mib: 1024,
+    instruction_time: None,
     cards: &[
         near("virtio_net", "virtio-net-pci,netdev=a,iommu_platform=on,disable-legacy=on"),
         far("virtio-net-pci,netdev=b,iommu_platform=on,disable-legacy=on"),
@@ -53,6 +55,7 @@ impl Kind {
             files,
             cpu: self.cpu,
             memory_mib: self.memory_mib,
+            instruction_time: self.instruction_time,
             wires: &["hubport,hubid=0,id=a", "hubport,hubid=0,id=b"],
             ports: &[],
             cards: self.cards,

@@ -10,6 +10,7 @@ pub(crate) const MACHINE: Machine = Machine {
     files: ["bzImage", "rig.cpio"],
     cpu: CPU,
     memory_mib: 512,
+    instruction_time: None,
     wires: &[
         "tap,id=d,queues=2,ifname=wp-tap,script=no,downscript=no",
         "hubport,hubid=0,id=a",
