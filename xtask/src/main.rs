@@ -162,6 +162,8 @@ fn kernels(root: &Path) -> Result<()> {
             "--",
             "--ignored",
             "--nocapture",
+            "--skip",
+            "study_",
         ])
         .env("UPDATE", "1"))
 }

@@ -3,13 +3,15 @@
 
 mod common;
 
-use common::rig::{Machine, Rig};
+use common::rig::{CPU, Machine, Rig};
 use serde_json::Value;
 
 /// bpffs is mounted, as on every host with systemd: programs that pin anything would leave it there.
 const MACHINE: Machine = Machine {
     files: ["bzImage", "rig.cpio"],
+    cpu: CPU,
     memory_mib: 1024,
+    instruction_time: None,
     wires: &[],
     ports: &[],
     cards: &[],

@@ -280,6 +280,8 @@ fn contribution_without_a_floor_or_with_figures_that_disagree_is_refused() {
     let name = || "rtt_ns_p50".to_owned();
     assert_eq!(problems(|run| run.floor.clear()), [Problem::NoFloor(1, name())]);
     assert_eq!(problems(|run| drop(run.arms.remove(1))), [Problem::NoFloor(1, name())]);
+    // Too few samples for p99 in every arm: the run gave no figure that a floor could bound.
+    assert_eq!(problems(|run| run.judged.push("rtt_ns_p99".into())), []);
     assert_eq!(problems(|run| run.name = Some("db7".into())), [Problem::Names(1)]);
     assert_eq!(problems(|run| run.machine.nic.clear()), [Problem::Machine(1)]);
     assert_eq!(problems(|run| run.ended = model::Ended::Interrupted), [Problem::Unfinished(1)]);

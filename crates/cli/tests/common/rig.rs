@@ -20,13 +20,20 @@ use super::{is_installed, run, succeed, until};
 const QEMU: &str = "qemu-system-x86_64";
 /// Time that an emulated machine may take to boot, or to run one script: `./test` leaves it the CPU time that other programs
 /// do not use.
-const SLOW: Duration = Duration::from_secs(300);
+const SLOW: Duration = Duration::from_secs(900);
+
+/// The CPU of most guests.
+pub(crate) const CPU: &str = "Nehalem";
 
 /// A kind of guest.
 pub(crate) struct Machine {
     /// Files of `cargo xtask linux-guest`: kernel and initramfs.
     pub(crate) files: [&'static str; 2],
+    /// QEMU's model of the CPU.
+    pub(crate) cpu: &'static str,
     pub(crate) memory_mib: u32,
+    /// Time of an instruction, nanoseconds as a power of two: the guest's clock then does not depend on the host's load.
+    pub(crate) instruction_time: Option<u8>,
     /// QEMU's options for the back ends of the cards.
     pub(crate) wires: &'static [&'static str],
     /// QEMU's options for the PCIe ports that cards name as their bus.
@@ -127,7 +134,7 @@ impl Rig {
         command
             // One thread for both CPUs: on a busy host two would wait for each other's locks while
             // neither runs. Nothing here depends on speed.
-            .args(["-M", "q35", "-accel", "tcg,thread=single", "-cpu", "Nehalem"])
+            .args(["-M", "q35", "-accel", "tcg,thread=single", "-cpu", machine.cpu])
             .args(["-smp", "2", "-m", &machine.memory_mib.to_string()])
             .args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"])
             // The kernel's own checks of its timer and of its clock fail on a busy host.
@@ -148,6 +155,9 @@ impl Rig {
                 folder.path().join("share").display()
             ))
             .args(["-device", "virtio-9p-pci,fsdev=f,mount_tag=wirepath"]);
+        if let Some(shift) = machine.instruction_time {
+            command.args(["-icount", &format!("shift={shift},sleep=off")]);
+        }
         for wire in machine.wires {
             command.args(["-netdev", wire]);
         }

@@ -1,42 +1,67 @@
-//! The guests of the table: Debian's kernels, each with a pair of virtio-net cards behind an IOMMU.
+//! The guests: Debian's kernels, each with a pair of cards on one wire, the second of which is in the namespace `far`.
 
-use crate::common::rig::{Card, Machine};
+use crate::common::rig::{CPU, Card, Machine};
 
 pub(crate) const FAR_IP: &str = "10.93.0.2";
 
+const BULLSEYE: [&str; 2] = ["bzImage-bullseye", "rig-bullseye.cpio"];
+pub(crate) const BOOKWORM: [&str; 2] = ["bzImage-bookworm", "rig-bookworm.cpio"];
+pub(crate) const TRIXIE: [&str; 2] = ["bzImage", "rig.cpio"];
+pub(crate) const FROM_6_16: [&str; 2] = ["bzImage-6.16", "rig-6.16.cpio"];
+pub(crate) const FROM_6_18: [&str; 2] = ["bzImage-6.18", "rig-6.18.cpio"];
+pub(crate) const NEWEST: [&str; 2] = ["bzImage-newest", "rig-newest.cpio"];
+
 /// Kernels of `cargo xtask kernels`, by where they come from, in ascending order.
 pub(crate) const GUESTS: [(&str, Machine); 6] = [
-    ("bullseye", machine(["bzImage-bullseye", "rig-bullseye.cpio"])),
-    ("bookworm", machine(["bzImage-bookworm", "rig-bookworm.cpio"])),
-    ("trixie", machine(["bzImage", "rig.cpio"])),
-    ("trixie-backports", machine(["bzImage-6.16", "rig-6.16.cpio"])),
-    ("trixie-backports", machine(["bzImage-6.18", "rig-6.18.cpio"])),
-    ("trixie-backports", machine(["bzImage-newest", "rig-newest.cpio"])),
+    ("bullseye", VIRTIO.machine(BULLSEYE)),
+    ("bookworm", VIRTIO.machine(BOOKWORM)),
+    ("trixie", VIRTIO.machine(TRIXIE)),
+    ("trixie-backports", VIRTIO.machine(FROM_6_16)),
+    ("trixie-backports", VIRTIO.machine(FROM_6_18)),
+    ("trixie-backports", VIRTIO.machine(NEWEST)),
 ];
 
-/// `via`, and `vib` in the namespace `far`; one queue each.
-const fn machine(files: [&'static str; 2]) -> Machine {
-    Machine {
-        files,
-        memory_mib: 1024,
-        wires: &["hubport,hubid=0,id=a", "hubport,hubid=0,id=b"],
-        ports: &[],
-        cards: &[
-            Card {
-                name: "via",
-                driver: Some("virtio_net"),
-                mac: "52:54:00:00:01:01",
-                device: "virtio-net-pci,netdev=a,iommu_platform=on,disable-legacy=on",
-            },
-            Card {
-                name: "vib",
-                driver: None,
-                mac: "52:54:00:00:01:02",
-                device: "virtio-net-pci,netdev=b,iommu_platform=on,disable-legacy=on",
-            },
-        ],
-        connect: |_| {},
-        setup: SETUP,
+/// A machine without its kernel.
+pub(crate) struct Kind {
+    pub(crate) cpu: &'static str,
+    pub(crate) memory_mib: u32,
+    pub(crate) instruction_time: Option<u8>,
+    /// `via`, and `vib` in the namespace `far`; one queue each.
+    pub(crate) cards: &'static [Card],
+}
+
+/// As zero-copy needs it.
+pub(crate) const VIRTIO: Kind = Kind {
+    cpu: CPU,
+    memory_mib: 1024,
+    instruction_time: None,
+    cards: &[
+        near("virtio_net", "virtio-net-pci,netdev=a,iommu_platform=on,disable-legacy=on"),
+        far("virtio-net-pci,netdev=b,iommu_platform=on,disable-legacy=on"),
+    ],
+};
+
+pub(crate) const fn near(driver: &'static str, device: &'static str) -> Card {
+    Card { name: "via", driver: Some(driver), mac: "52:54:00:00:01:01", device }
+}
+
+pub(crate) const fn far(device: &'static str) -> Card {
+    Card { name: "vib", driver: None, mac: "52:54:00:00:01:02", device }
+}
+
+impl Kind {
+    pub(crate) const fn machine(&self, files: [&'static str; 2]) -> Machine {
+        Machine {
+            files,
+            cpu: self.cpu,
+            memory_mib: self.memory_mib,
+            instruction_time: self.instruction_time,
+            wires: &["hubport,hubid=0,id=a", "hubport,hubid=0,id=b"],
+            ports: &[],
+            cards: self.cards,
+            connect: |_| {},
+            setup: SETUP,
+        }
     }
 }
 

@@ -5,6 +5,8 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[cfg(feature = "fleet")]
+mod contributors;
 mod features;
 mod machine;
 mod page;

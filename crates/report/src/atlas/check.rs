@@ -87,7 +87,8 @@ fn run_problems(number: usize, run: &Outcome) -> Vec<ContributionProblem> {
     }
     let has_control = run.arms.iter().any(|arm| arm.kind == ArmKind::Control && arm.trials > 0);
     for metric in &run.judged {
-        if !has_control || !run.floor.contains_key(metric) {
+        // A metric that the run gave no figure of, such as p99 of too few samples, needs no floor.
+        if !has_control || (has_figure(run, metric) && !run.floor.contains_key(metric)) {
             problems.push(ContributionProblem::NoFloor(number, metric.clone()));
         }
         for arm in run.arms.iter().filter(|arm| arm.support == Support::Yes) {
@@ -95,6 +96,11 @@ fn run_problems(number: usize, run: &Outcome) -> Vec<ContributionProblem> {
         }
     }
     problems
+}
+
+fn has_figure(run: &Outcome, metric: &str) -> bool {
+    let variants = run.arms.iter().filter(|arm| arm.kind == ArmKind::Variant);
+    variants.filter_map(|arm| arm.metrics.get(metric)).any(|of| of.ratio.is_some())
 }
 
 fn is_positive(value: f64) -> bool {

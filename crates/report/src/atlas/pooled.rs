@@ -79,6 +79,9 @@ pub struct AtlasCounts {
 pub struct Row {
     pub group: AtlasGroup,
     pub machines: usize,
+    /// Runs that are pooled, and how many of them gave no figure.
+    pub runs: usize,
+    pub missing: usize,
     pub counts: AtlasCounts,
     /// Least and greatest effect of a machine, as ratios.
     pub range: Option<(f64, f64)>,
@@ -174,6 +177,8 @@ fn add(metrics: &mut Vec<AtlasMetric>, asked: Asked<'_>, answer: PoolAnswer) {
     let row = Row {
         group: asked.group,
         machines: asked.question.groups.iter().collect::<BTreeSet<_>>().len(),
+        runs: asked.question.effects.len(),
+        missing: asked.question.effects.iter().filter(|effect| effect.is_none()).count(),
         counts: asked.counts,
         range: range(&asked.question),
         answer,
@@ -303,6 +308,11 @@ impl Row {
         if self.machines < HOSTS_MIN {
             let machines = crate::plural(self.machines, "machine");
             return Some(format!("{machines}; a pooled verdict needs {HOSTS_MIN}"));
+        }
+        // The fleet's sentence is of hosts, which are runs here.
+        if self.answer.verdict == Some(Verdict::Refused) {
+            let runs = crate::plural(self.runs, "run");
+            return Some(format!("{} of {runs} gave no figure", self.missing));
         }
         self.answer.why.clone()
     }

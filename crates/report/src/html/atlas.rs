@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use super::{Shell, class, heading, remarks, section, summary_page, table};
-use crate::page::AtlasSite;
+use crate::page::{AtlasIndexRow, AtlasSite};
 
 /// Name of the first page.
 pub const ATLAS_INDEX: &str = "index.html";
@@ -26,23 +26,31 @@ fn index_page(site: &AtlasSite) -> String {
 }
 
 fn index(site: &AtlasSite) -> Markup {
-    const COLUMNS: [&str; 6] =
-        ["path and load", "switches", "metric", ">machines", ">ratio to the baseline", "verdict"];
     if site.index.is_empty() {
         return html! { p { "No run with switches or knobs of Wirepath." } };
     }
-    let rows = html! {
-        @for row in &site.index {
+    html! {
+        p { "By driver, kernel and machine: the page of each path and load." }
+        @for rows in site.index.chunk_by(|a, b| a.file == b.file) { (index_part(rows)) }
+    }
+}
+
+/// - `rows`: of one path and load.
+fn index_part(rows: &[AtlasIndexRow]) -> Markup {
+    const COLUMNS: [&str; 5] =
+        ["switches", "metric", ">ratio to the baseline", "verdict", ">machines"];
+    let caption =
+        html! { @if let Some(first) = rows.first() { a href=(first.file) { (first.subject) } } };
+    let lines = html! {
+        @for row in rows {
             tr {
-                th scope="row" { a href=(row.file) { (row.subject) } }
-                td { (row.arm) }
+                th scope="row" { (row.arm) }
                 td { (row.metric) }
-                td.n { (row.machines) }
                 td.n { (row.ratio) }
                 td class=(class(row.tone)) { (row.verdict) }
+                td.n { (row.machines) }
             }
         }
     };
-    let caption = html! { "By driver, kernel and machine: the page of each path and load" };
-    table(Some("runs"), &caption, &COLUMNS, &rows)
+    table(Some("runs"), &caption, &COLUMNS, &lines)
 }

@@ -9,16 +9,16 @@ use crate::atlas::{Atlas, AtlasCounts, AtlasGroup, AtlasMetric, AtlasSection, Ro
 use crate::screen::Tone;
 use crate::{units, wording};
 
-/// Columns of a metric's table: name, and true for figures.
+/// Columns of a metric's table: name, and true for figures. A telephone shows the first few without scrolling.
 const COLUMNS: [(&str, bool); 9] = [
     ("machines", false),
-    ("number", true),
     ("ratio", true),
     ("95 % interval", false),
+    ("verdict", false),
+    ("number", true),
     ("next machine", false),
     ("differ by", true),
     ("p", true),
-    ("verdict", false),
     ("runs by their own verdicts", false),
 ];
 
@@ -137,7 +137,7 @@ fn table(of: &AtlasMetric) -> SummaryTable {
     };
     SummaryTable {
         section: of.arm.clone(),
-        caption: format!("{}: ratio to the baseline, {direction}", wording::metric(&of.metric)),
+        caption: format!("{}: {direction}", wording::metric(&of.metric)),
         columns: COLUMNS.map(|(name, is_figure)| (name.to_owned(), is_figure)).into(),
         rows: of.rows.iter().map(line).collect(),
     }
@@ -153,13 +153,13 @@ fn line(row: &Row) -> Vec<String> {
     let spread = pooled.map(|of| units::ratio(of.tau.exp()));
     vec![
         group(&row.group),
-        row.machines.to_string(),
         dash(ratio(row)),
         dash(interval(row)),
+        verdict_text(row).to_owned(),
+        row.machines.to_string(),
         dash(next),
         dash(spread),
         dash(row.answer.p_adjusted.map(units::p)),
-        verdict_text(row).to_owned(),
         counts(&row.counts),
     ]
 }
@@ -205,7 +205,7 @@ fn counts(counts: &AtlasCounts) -> String {
 
 fn method(section: &AtlasSection) -> String {
     format!(
-        "The machine is the unit: several runs of one give the median of their effects. The ratio is the mean over machines \
+        "The machine is the unit: several runs of one give the median of their effects. The ratio is that to the baseline, the mean over machines \
          with an effect of their own each (DerSimonian and Laird; Hartung and Knapp), and \"differ by\" the standard \
          deviation of their true effects as a factor. Verdicts need {} machines, an interval clear of 1 and of that of the \
          baselines against themselves, and p below 0.05 corrected for all figures of this page (Holm), all machines and \
