@@ -164,8 +164,9 @@ mod tests {
                 let _listener = UnixListener::bind_addr(&own).unwrap();
                 assert!(UnixStream::connect_addr(&own).is_ok());
                 // Threads of its own process, and itself.
+                let own_process = std::process::id() as libc::pid_t;
                 // SAFETY: no memory is involved.
-                assert_eq!(unsafe { libc::kill(libc::getpid(), 0) }, 0);
+                assert_eq!(unsafe { libc::kill(own_process, 0) }, 0);
             });
             confined.join().unwrap();
         });

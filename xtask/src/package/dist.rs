@@ -323,7 +323,7 @@ mod tests {
         let (folder, keys, to) =
             (folder.path(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let (key, bin) = (new_key(keys.path()), to.path().join("bin"));
-        let choices = Choices { key: Some(&key), url: None };
+        let choices = Choices { key: Some(&key), ..Choices::default() };
         complete(root(), "1.2.3", folder, &choices).unwrap();
         let script = fs::read_to_string(folder.join("install.sh")).unwrap();
         assert!(script.contains(" ssh-ed25519 ") && !script.contains("me@host"), "{script}");
@@ -352,10 +352,13 @@ mod tests {
     }
 
     #[test]
-    fn choices_are_a_key_and_an_address() {
-        let words = ["--sign", "key", "--url", "https://example.org/1"];
+    fn choices_are_a_build_a_key_and_an_address() {
+        let words = ["--build", "--sign", "key", "--url", "https://example.org/1"];
         let choices = Choices::parse(&words).unwrap();
-        assert_eq!(choices, Choices { key: Some(Path::new("key")), url: Some(words[3]) });
+        assert_eq!(
+            choices,
+            Choices { key: Some(Path::new("key")), url: Some(words[4]), build: true }
+        );
         assert!(Choices::parse(&["--url", "http://example.org"]).is_err());
         assert!(Choices::parse(&["--sign"]).is_err() && Choices::parse(&["other", "x"]).is_err());
     }
