@@ -486,10 +486,9 @@ fn doctor_without_privileges_lists_the_checks_it_could_not_run() {
     assert!(unseen.iter().any(|row| row["cause"] == "hooks"), "{report:#}");
     assert!(report["passed"].as_array().unwrap().len() >= 10, "{report:#}");
     // Findings on CPUs and their backlogs depend on the machine; the interface is new and has none.
-    let of_interface =
-        |finding: &&Value| finding["cause"] != "cpu" && finding["cause"] != "softnet";
-    let findings = report["findings"].as_array().unwrap();
-    assert_eq!(findings.iter().find(of_interface), None, "{report:#}");
+    let mut findings = report["findings"].as_array().unwrap().clone();
+    findings.retain(|one| !["cpu", "softnet", "steal"].map(Some).contains(&one["cause"].as_str()));
+    assert!(findings.is_empty(), "{report:#}");
 }
 
 #[test]
@@ -530,12 +529,12 @@ fn a_plan_for_a_service_has_what_doctor_saw_and_candidates_with_their_reasons() 
     for setting in ["net.core.somaxconn=2", "net.ipv4.tcp_congestion_control=reno"] {
         succeed(enter(near, &["sysctl", "-qw", setting]));
     }
-    // Its queue of two is full, and nothing accepts.
+    // Its queue of two is full, nothing accepts, and clients go on to come: those of the start alone are soon rarely refused.
     let script = "import socket, time\n\
         s = socket.socket()\ns.bind(('127.0.0.1', 8080))\ns.listen(64)\nopen = []\n\
-        for _ in range(9):\n    c = socket.socket()\n    c.setblocking(False)\n    \
-        c.connect_ex(('127.0.0.1', 8080))\n    open.append(c)\n    time.sleep(0.05)\n\
-        print('ready', flush=True)\ntime.sleep(120)";
+        for number in range(600):\n    c = socket.socket()\n    c.setblocking(False)\n    \
+        c.connect_ex(('127.0.0.1', 8080))\n    open.append(c)\n    time.sleep(0.2)\n    \
+        if number == 9: print('ready', flush=True)";
     let mut server = enter(near, &["python3", "-c", script]);
     let mut server = server.stdout(Stdio::piped()).spawn().unwrap();
     let mut ready = [0; 5];
