@@ -20,9 +20,7 @@ use super::{is_installed, run, succeed, until};
 const QEMU: &str = "qemu-system-x86_64";
 /// Time that an emulated machine may take to boot, or to run one script: `./test` leaves it the CPU time that other programs
 /// do not use.
-const SLOW: Duration = Duration::from_secs(300);
-/// The same of a guest whose clock counts instructions: nothing in it gives up early, and several are emulated at once.
-const SLOW_BY_COUNT: Duration = Duration::from_secs(1200);
+const SLOW: Duration = Duration::from_secs(900);
 
 /// The CPU of most guests.
 pub(crate) const CPU: &str = "Nehalem";
@@ -75,7 +73,6 @@ pub(crate) struct Rig {
     folder: Scratch,
     _wire: Rc<TapHome>,
     next: Cell<u32>,
-    timeout: Duration,
 }
 
 /// Result of a script.
@@ -172,8 +169,7 @@ impl Rig {
         }
         let place = ChildPlace { netns: Some(&wire.netns), cpus: &[] };
         let qemu = Child::spawn(command, &place).expect("QEMU starts");
-        let timeout = if machine.instruction_time.is_some() { SLOW_BY_COUNT } else { SLOW };
-        Rig { qemu, folder, _wire: wire, next: Cell::new(0), timeout }
+        Rig { qemu, folder, _wire: wire, next: Cell::new(0) }
     }
 
     fn console(&self) -> String {
@@ -182,7 +178,7 @@ impl Rig {
 
     fn await_boot(&mut self) {
         let mut has_ended = false;
-        let booted = until(self.timeout, || {
+        let booted = until(SLOW, || {
             has_ended = self.qemu.wait(Duration::ZERO).is_ok_and(|ended| ended.is_some());
             has_ended || self.console().contains("wirepath-linux ready")
         });
@@ -199,7 +195,7 @@ impl Rig {
         fs::write(file("new"), script).expect("a file");
         fs::rename(file("new"), file("run")).expect("a file");
         let code = || fs::read_to_string(file("code")).ok();
-        let ended = until(self.timeout, || code().is_some());
+        let ended = until(SLOW, || code().is_some());
         let text = |what| {
             let bytes = fs::read(file(what)).unwrap_or_default();
             String::from_utf8_lossy(&bytes).into_owned()
