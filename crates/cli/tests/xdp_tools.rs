@@ -3,19 +3,13 @@
 
 mod common;
 
-use common::rig::{CPU, Machine, Rig};
+use common::rig::{Machine, Rig, USUAL};
 use serde_json::Value;
 
 /// bpffs is mounted, as on every host with systemd: programs that pin anything would leave it there.
 const MACHINE: Machine = Machine {
     files: ["bzImage", "rig.cpio"],
-    cpu: CPU,
     memory_mib: 1024,
-    instruction_time: None,
-    wires: &[],
-    ports: &[],
-    cards: &[],
-    connect: |_| {},
     setup: r#"
 mount -t bpf bpf /sys/fs/bpf
 for name in xdp-bench xdp-trafficgen; do
@@ -24,6 +18,7 @@ for name in xdp-bench xdp-trafficgen; do
     chmod +x /usr/bin/$name
 done
 "#,
+    ..USUAL
 };
 
 const STORM: &str = "wirepath prove probe --load storm --arms spin --trial 50ms --no-history";

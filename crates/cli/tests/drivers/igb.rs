@@ -1,7 +1,7 @@
 //! Two cards of a driver that closes and opens its device for an XDP program: igb, in QEMU 8.0 and later.
 
 use crate::busy_polling::settings_are_restored_after_a_kill;
-use crate::common::rig::{CPU, Card, Machine, Rig, has_model};
+use crate::common::rig::{Card, Machine, Rig, USUAL, has_model};
 use crate::machine::{FILES, far_namespace};
 use crate::{
     ARMS, Pair, every_arm_of_an_experiment_delivers, pings_are_answered_in_zero_copy_mode,
@@ -12,9 +12,7 @@ const IGB: Pair = Pair { far_card: "igbb", far_ip: "10.96.0.2" };
 
 const MACHINE: Machine = Machine {
     files: FILES,
-    cpu: CPU,
     memory_mib: 768,
-    instruction_time: None,
     wires: &["hubport,hubid=0,id=a", "hubport,hubid=0,id=b"],
     // Their virtual functions take slots of their bus.
     ports: &["pcie-root-port,id=pa,chassis=1", "pcie-root-port,id=pb,chassis=2"],
@@ -32,8 +30,8 @@ const MACHINE: Machine = Machine {
             device: "igb,bus=pb,netdev=b",
         },
     ],
-    connect: |_| {},
     setup: SETUP,
+    ..USUAL
 };
 
 const SETUP: &str = "

@@ -1,7 +1,7 @@
 //! The guests of these tests: three pairs of virtio-net cards in one guest, two of them behind an IOMMU, and a
 //! pair with RSS between two guests.
 
-use crate::common::rig::{CPU, Card, FarEnd, Machine, Rig};
+use crate::common::rig::{Card, FarEnd, Machine, Rig, USUAL};
 use host::net;
 use lab::TapHome;
 
@@ -36,9 +36,7 @@ pub(crate) const FILES: [&str; 2] = ["bzImage-newest", "rig-newest.cpio"];
 /// in the namespace `far`.
 const MACHINE: Machine = Machine {
     files: FILES,
-    cpu: CPU,
     memory_mib: 1024,
-    instruction_time: None,
     wires: &[
         "tap,id=a,queues=4,ifname=wp-a,script=no,downscript=no",
         "tap,id=b,queues=4,ifname=wp-b,script=no,downscript=no",
@@ -48,7 +46,6 @@ const MACHINE: Machine = Machine {
         "hubport,hubid=1,id=f",
         "tap,id=g,queues=4,ifname=wp-g,script=no,downscript=no",
     ],
-    ports: &[],
     cards: &[
         Card {
             name: "via",
@@ -95,16 +92,14 @@ const MACHINE: Machine = Machine {
     ],
     connect: |home| bridge(home, "wp-br", ["wp-a", "wp-b"]),
     setup: SETUP,
+    ..USUAL
 };
 
 /// The other end of `rsa`.
 const BESIDE: Machine = Machine {
     files: FILES,
-    cpu: CPU,
     memory_mib: 512,
-    instruction_time: None,
     wires: &["tap,id=h,queues=4,ifname=wp-h,script=no,downscript=no"],
-    ports: &[],
     cards: &[Card {
         name: "rsb",
         driver: Some("virtio_net"),
@@ -113,6 +108,7 @@ const BESIDE: Machine = Machine {
     }],
     connect: |home| bridge(home, "wp-rss", ["wp-g", "wp-h"]),
     setup: SETUP_BESIDE,
+    ..USUAL
 };
 
 fn bridge(home: &TapHome, name: &str, taps: [&str; 2]) {

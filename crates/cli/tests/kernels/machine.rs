@@ -1,6 +1,6 @@
 //! The guests: Debian's kernels, each with a pair of cards on one wire, the second of which is in the namespace `far`.
 
-use crate::common::rig::{CPU, Card, Machine};
+use crate::common::rig::{Card, Machine, USUAL};
 
 pub(crate) const FAR_IP: &str = "10.93.0.2";
 
@@ -13,32 +13,24 @@ pub(crate) const NEWEST: [&str; 2] = ["bzImage-newest", "rig-newest.cpio"];
 
 /// Kernels of `cargo xtask kernels`, by where they come from, in ascending order.
 pub(crate) const GUESTS: [(&str, Machine); 6] = [
-    ("bullseye", VIRTIO.machine(BULLSEYE)),
-    ("bookworm", VIRTIO.machine(BOOKWORM)),
-    ("trixie", VIRTIO.machine(TRIXIE)),
-    ("trixie-backports", VIRTIO.machine(FROM_6_16)),
-    ("trixie-backports", VIRTIO.machine(FROM_6_18)),
-    ("trixie-backports", VIRTIO.machine(NEWEST)),
+    ("bullseye", Machine { files: BULLSEYE, ..VIRTIO }),
+    ("bookworm", Machine { files: BOOKWORM, ..VIRTIO }),
+    ("trixie", Machine { files: TRIXIE, ..VIRTIO }),
+    ("trixie-backports", Machine { files: FROM_6_16, ..VIRTIO }),
+    ("trixie-backports", Machine { files: FROM_6_18, ..VIRTIO }),
+    ("trixie-backports", Machine { files: NEWEST, ..VIRTIO }),
 ];
 
-/// A machine without its kernel.
-pub(crate) struct Kind {
-    pub(crate) cpu: &'static str,
-    pub(crate) memory_mib: u32,
-    pub(crate) instruction_time: Option<u8>,
-    /// `via`, and `vib` in the namespace `far`; one queue each.
-    pub(crate) cards: &'static [Card],
-}
-
-/// As zero-copy needs it.
-pub(crate) const VIRTIO: Kind = Kind {
-    cpu: CPU,
+/// Cards as zero-copy needs them: `via`, and `vib` in the namespace `far`; one queue each.
+pub(crate) const VIRTIO: Machine = Machine {
     memory_mib: 1024,
-    instruction_time: None,
+    wires: &["hubport,hubid=0,id=a", "hubport,hubid=0,id=b"],
     cards: &[
         near("virtio_net", "virtio-net-pci,netdev=a,iommu_platform=on,disable-legacy=on"),
         far("virtio-net-pci,netdev=b,iommu_platform=on,disable-legacy=on"),
     ],
+    setup: SETUP,
+    ..USUAL
 };
 
 pub(crate) const fn near(driver: &'static str, device: &'static str) -> Card {
@@ -47,22 +39,6 @@ pub(crate) const fn near(driver: &'static str, device: &'static str) -> Card {
 
 pub(crate) const fn far(device: &'static str) -> Card {
     Card { name: "vib", driver: None, mac: "52:54:00:00:01:02", device }
-}
-
-impl Kind {
-    pub(crate) const fn machine(&self, files: [&'static str; 2]) -> Machine {
-        Machine {
-            files,
-            cpu: self.cpu,
-            memory_mib: self.memory_mib,
-            instruction_time: self.instruction_time,
-            wires: &["hubport,hubid=0,id=a", "hubport,hubid=0,id=b"],
-            ports: &[],
-            cards: self.cards,
-            connect: |_| {},
-            setup: SETUP,
-        }
-    }
 }
 
 const SETUP: &str = "

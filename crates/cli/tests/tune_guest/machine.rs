@@ -1,6 +1,6 @@
 //! The guest of these tests: cards of three drivers.
 
-use crate::common::rig::{CPU, Card, Machine, Rig};
+use crate::common::rig::{Card, Machine, Rig, USUAL};
 
 const TAP: &str = "wp-tap";
 
@@ -8,16 +8,13 @@ const TAP: &str = "wp-tap";
 /// queues and a wire to the test.
 pub(crate) const MACHINE: Machine = Machine {
     files: ["bzImage", "rig.cpio"],
-    cpu: CPU,
     memory_mib: 512,
-    instruction_time: None,
     wires: &[
         "tap,id=d,queues=2,ifname=wp-tap,script=no,downscript=no",
         "hubport,hubid=0,id=a",
         "hubport,hubid=0,id=b",
         "hubport,hubid=0,id=c",
     ],
-    ports: &[],
     cards: &[
         Card {
             name: "intel",
@@ -46,6 +43,7 @@ pub(crate) const MACHINE: Machine = Machine {
     ],
     connect: |wire| wire.adopt(TAP).expect("QEMU has made it"),
     setup: SETUP,
+    ..USUAL
 };
 
 /// The same with an older kernel, that of appliances.
