@@ -1,11 +1,10 @@
 //! The Debian package, made by `cargo deb`.
 
 use std::path::Path;
-use std::process::Command;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 
-use super::{out, stage};
+use super::{check_program, out, stage};
 use crate::release::Kind;
 use crate::target::Target;
 use crate::{cargo, release, run};
@@ -22,11 +21,8 @@ pub(crate) fn build(root: &Path) -> Result<()> {
         .env("SOURCE_DATE_EPOCH", release.date.to_string()))
 }
 
-fn check_tools(root: &Path) -> Result<()> {
+pub(super) fn check_tools(root: &Path) -> Result<()> {
     release::check_tool(root, "deb", "3.8.0")?;
     // Without it cargo-deb warns, and the package depends on no library.
-    if Command::new("dpkg-shlibdeps").arg("--version").output().is_err() {
-        bail!("dpkg-shlibdeps is missing; install Debian's package dpkg-dev");
-    }
-    Ok(())
+    check_program("dpkg-shlibdeps", "package dpkg-dev")
 }

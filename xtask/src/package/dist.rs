@@ -45,26 +45,28 @@ struct Choices<'a> {
 impl<'a> Choices<'a> {
     fn parse(mut arguments: &'a [&'a str]) -> Result<Self> {
         let mut choices = Choices::default();
-        if let ["--build", rest @ ..] = arguments {
-            choices.build = true;
-            arguments = rest;
+        loop {
+            arguments = match arguments {
+                [] => return Ok(choices),
+                ["--build", rest @ ..] => {
+                    choices.build = true;
+                    rest
+                }
+                ["--sign", key, rest @ ..] => {
+                    choices.key = Some(Path::new(key));
+                    rest
+                }
+                ["--url", url, rest @ ..] if url.starts_with("https://") => {
+                    choices.url = Some(url);
+                    rest
+                }
+                ["--url", url, ..] => bail!("{url} is not an https URL"),
+                other => bail!(
+                    "unexpected {}; expected --build, --sign KEY or --url URL",
+                    other.join(" ")
+                ),
+            };
         }
-        while let [name, value, rest @ ..] = arguments {
-            match *name {
-                "--sign" => choices.key = Some(Path::new(value)),
-                "--url" if value.starts_with("https://") => choices.url = Some(value),
-                "--url" => bail!("{value} is not an https URL"),
-                _ => break,
-            }
-            arguments = rest;
-        }
-        if !arguments.is_empty() {
-            bail!(
-                "unexpected {}; expected --build, --sign KEY, --url URL, in this order",
-                arguments.join(" ")
-            );
-        }
-        Ok(choices)
     }
 }
 
@@ -100,6 +102,10 @@ pub(crate) fn build(root: &Path, arguments: &[&str]) -> Result<()> {
 ///
 /// A Debian package is built on its own machine.
 fn build_parts(root: &Path) -> Result<()> {
+    // Before the first build, which takes a quarter of an hour.
+    deb::check_tools(root)?;
+    rpm::check_tools()?;
+    image::check_tools()?;
     let native = Target::parse(&[])?;
     deb::build(root)?;
     for target in [native].into_iter().chain(TARGETS.iter().filter(|target| *target != native)) {

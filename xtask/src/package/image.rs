@@ -4,10 +4,10 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use serde_json::Value;
 
-use super::{copy, empty, files, libraries, out, stage};
+use super::{check_program, copy, empty, files, libraries, out, stage};
 use crate::release::Kind;
 use crate::target::Target;
 use crate::{release, run};
@@ -15,11 +15,13 @@ use crate::{release, run};
 /// Folders that a container has beside those of its files.
 const FOLDERS: [&str; 5] = ["tmp", "run/lock", "root", "var/lib/wirepath", "etc"];
 
+pub(super) fn check_tools() -> Result<()> {
+    check_program("buildah", "packages buildah and uidmap")
+}
+
 /// Builds the image into `out/`, as an archive for `podman load`, `docker load` and skopeo.
 pub(crate) fn build(root: &Path, target: &'static Target) -> Result<()> {
-    if Command::new("buildah").arg("--version").output().is_err() {
-        bail!("buildah is missing; install Debian's packages buildah and uidmap");
-    }
+    check_tools()?;
     let release = release::build(root, target, Kind::Shared)?;
     stage::prepare(root, &release)?;
     let work = release.folder().join("image");

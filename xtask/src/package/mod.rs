@@ -49,6 +49,16 @@ fn out(root: &Path) -> Result<PathBuf> {
     Ok(out)
 }
 
+/// Errors: a program is not installed.
+///
+/// - `packages`: `package rpm`, of Debian.
+fn check_program(program: &str, packages: &str) -> Result<()> {
+    if Command::new(program).arg("--version").output().is_err() {
+        bail!("{program} is missing; install Debian's {packages}");
+    }
+    Ok(())
+}
+
 /// Text that a command prints, without the last line's end.
 fn output(command: &mut Command) -> Result<String> {
     let output = command.output().with_context(|| format!("cannot start {command:?}"))?;

@@ -4,9 +4,9 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
-use super::{copy, empty, files, out, stage};
+use super::{check_program, copy, empty, files, out, stage};
 use crate::release::{self, Kind, Release};
 use crate::run;
 use crate::target::Target;
@@ -15,11 +15,13 @@ use crate::target::Target;
 const ZSH: [&str; 2] =
     ["usr/share/zsh/vendor-completions/_wirepath", "usr/share/zsh/site-functions/_wirepath"];
 
+pub(super) fn check_tools() -> Result<()> {
+    check_program("rpmbuild", "package rpm")
+}
+
 /// Builds the package into `out/`.
 pub(crate) fn build(root: &Path, target: &'static Target) -> Result<()> {
-    if Command::new("rpmbuild").arg("--version").output().is_err() {
-        bail!("rpmbuild is missing; install Debian's package rpm");
-    }
+    check_tools()?;
     let release = release::build(root, target, Kind::Shared)?;
     stage::prepare(root, &release)?;
     let work = release.folder().join("rpm");
