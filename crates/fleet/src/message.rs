@@ -29,7 +29,7 @@ pub enum MessageError {
     /// Other text than a message.
     #[error("it is not a valid message: {0}")]
     Shape(#[source] serde_json::Error),
-    /// Body or signature are no base64.
+    /// Body or signature cannot be decoded.
     #[error("it is not a valid message: {0}")]
     Encoding(#[from] base64::DecodeError),
     /// Another version wrote it.
@@ -49,7 +49,7 @@ pub enum MessageError {
     /// A text that inflates to more than any, or not at all.
     #[error("{0}")]
     Packed(String),
-    /// The text is no job or report.
+    /// The text cannot be read as a job or report.
     #[error("it cannot be read: {0}")]
     Text(#[source] serde_json::Error),
     /// The subject names another host.

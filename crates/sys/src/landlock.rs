@@ -17,8 +17,8 @@ use landlock::{
 /// of devices that are opened later. Older kernels take those that they know.
 const FILES: ABI = ABI::V5;
 
-/// First version of Landlock with each right, and the right. Moving a file between folders (version 2) is no gap: version 1
-/// refuses it always.
+/// First version of Landlock with each right, and the right. Version 2 is left out: moving a file between folders
+/// is refused by version 1, too.
 const RIGHTS: [(ABI, Gap); 5] = [
     (ABI::V1, Gap { right: "reading and writing files", linux: "5.13, with Landlock enabled" }),
     (ABI::V3, Gap { right: "truncating files", linux: "6.2" }),

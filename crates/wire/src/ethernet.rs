@@ -199,7 +199,7 @@ mod tests {
     fn network_layer_is_found_behind_up_to_two_tags() {
         let mut bytes = [0; 24];
         bytes[12..].copy_from_slice(&[0x88, 0xa8, 0, 5, 0x81, 0, 0, 9, 0x81, 0, 8, 0]);
-        assert_eq!(network(&bytes), Some((TYPE_VLAN, 22)), "a third tag is no further");
+        assert_eq!(network(&bytes), Some((TYPE_VLAN, 22)), "a third tag is not read");
         bytes[20..22].copy_from_slice(&TYPE_IPV6.to_be_bytes());
         assert_eq!(network(&bytes), Some((TYPE_IPV6, 22)));
         assert_eq!(network(&bytes[..21]), None);
