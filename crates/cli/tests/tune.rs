@@ -529,16 +529,17 @@ fn a_plan_for_a_service_has_what_doctor_saw_and_candidates_with_their_reasons() 
     for setting in ["net.core.somaxconn=2", "net.ipv4.tcp_congestion_control=reno"] {
         succeed(enter(near, &["sysctl", "-qw", setting]));
     }
-    // Its queue of two is full, nothing accepts, and clients go on to come: those of the start alone are soon rarely refused.
+    // Its queue of two is full, and nothing accepts.
     let script = "import socket, time\n\
         s = socket.socket()\ns.bind(('127.0.0.1', 8080))\ns.listen(64)\nopen = []\n\
-        for number in range(600):\n    c = socket.socket()\n    c.setblocking(False)\n    \
-        c.connect_ex(('127.0.0.1', 8080))\n    open.append(c)\n    time.sleep(0.2)\n    \
-        if number == 9: print('ready', flush=True)";
+        for _ in range(9):\n    c = socket.socket()\n    c.setblocking(False)\n    \
+        c.connect_ex(('127.0.0.1', 8080))\n    open.append(c)\n    time.sleep(0.05)\n\
+        print('ready', flush=True)\ntime.sleep(120)";
     let mut server = enter(near, &["python3", "-c", script]);
     let mut server = server.stdout(Stdio::piped()).spawn().unwrap();
-    let mut ready = [0; 5];
-    std::io::Read::read_exact(&mut server.stdout.take().unwrap(), &mut ready).unwrap();
+    // Open to the end: the line break may come by a second write, which must not fail.
+    let mut said = server.stdout.take().unwrap();
+    std::io::Read::read_exact(&mut said, &mut [0; 5]).unwrap();
 
     let made = succeed(desk.tune(&["plan", "--profile", "service", "--netns", near]));
     let step = |knob: &str| {

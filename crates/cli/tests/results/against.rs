@@ -6,10 +6,14 @@ use std::path::PathBuf;
 
 use crate::common::{Data, all_text, fail, json, run};
 
-/// With a seed, because the old program may differ from itself by chance, in 1 of 100 runs. A trial is as long as that a busy
-/// machine, too, starts a program within ten of them: what was started once is not decided.
-const AGAINST: [&str; 9] =
-    ["prove", "fake", "--max-blocks", "12", "--trial", "50ms", "--seed", "7", "--against"];
+const AGAINST: [&str; 9] = against("5ms");
+/// Trials so long that a busy machine, too, starts a program within ten of them: what was started once is not decided.
+const AGAINST_IN_STARTS: [&str; 9] = against("50ms");
+
+/// With a seed, because the old program may differ from itself by chance, in 1 of 100 runs.
+const fn against(trial: &'static str) -> [&'static str; 9] {
+    ["prove", "fake", "--max-blocks", "12", "--trial", trial, "--seed", "7", "--against"]
+}
 
 /// A build that differs from this one: the program behind a script of the shell.
 fn another_build(data: &Data, script: &str) -> PathBuf {
@@ -66,7 +70,8 @@ fn a_slower_new_build_exits_with_4_and_a_faster_one_with_0() {
     let data = Data::new();
     let faster = another_build(&data, &with_arms("fast"));
     let output = run(data.wirepath(
-        &[&AGAINST[..], &[faster.to_str().unwrap(), "--fail-on", "worse", "--json"]].concat(),
+        &[&AGAINST_IN_STARTS[..], &[faster.to_str().unwrap(), "--fail-on", "worse", "--json"]]
+            .concat(),
     ));
     assert_eq!(output.status.code(), Some(4), "{}", all_text(&output));
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -75,7 +80,9 @@ fn a_slower_new_build_exits_with_4_and_a_faster_one_with_0() {
     assert_eq!(doc["gate"]["answer"], "worse");
     assert_eq!(doc["arms"][2]["metrics"]["rtt_ns_p50"]["verdict"], "worse");
     let slower = another_build(&data, &with_arms("harmful"));
-    let args = [&AGAINST[..], &[slower.to_str().unwrap(), "--fail-on", "worse", "--json"]].concat();
+    let args =
+        [&AGAINST_IN_STARTS[..], &[slower.to_str().unwrap(), "--fail-on", "worse", "--json"]]
+            .concat();
     let doc = json(data.wirepath(&args));
     assert_eq!(doc["arms"][2]["metrics"]["rtt_ns_p50"]["verdict"], "better");
 }
