@@ -20,9 +20,9 @@ use super::{is_installed, run, succeed, until};
 const QEMU: &str = "qemu-system-x86_64";
 /// Time that an emulated machine may take to boot, or to run one script: `./test` leaves it the CPU time that other programs
 /// do not use.
-const SLOW: Duration = Duration::from_secs(300);
+const GUEST_TIMEOUT: Duration = Duration::from_secs(300);
 /// The same of a guest whose clock counts instructions: nothing in it gives up early, and several are emulated at once.
-const SLOW_BY_COUNT: Duration = Duration::from_secs(1200);
+const COUNTED_TIMEOUT: Duration = Duration::from_secs(1200);
 
 /// A kind of guest.
 pub(crate) struct Machine {
@@ -44,7 +44,7 @@ pub(crate) struct Machine {
     pub(crate) setup: &'static str,
 }
 
-/// What most guests have, without a kernel and cards.
+/// A guest as most are, without a kernel and cards.
 pub(crate) const USUAL: Machine = Machine {
     files: [""; 2],
     cpu: "Nehalem",
@@ -182,7 +182,8 @@ impl Rig {
         }
         let place = ChildPlace { netns: Some(&wire.netns), cpus: &[] };
         let qemu = Child::spawn(command, &place).expect("QEMU starts");
-        let timeout = if machine.instruction_time.is_some() { SLOW_BY_COUNT } else { SLOW };
+        let timeout =
+            if machine.instruction_time.is_some() { COUNTED_TIMEOUT } else { GUEST_TIMEOUT };
         Rig { qemu, folder, _wire: wire, next: Cell::new(0), timeout }
     }
 
